@@ -5,7 +5,8 @@
 # Counts the lines that endpoints print at their close after any traffic.
 traffic() { grep -cE "^(\[[^]]*\] *)?scif: endpoint .* sent [1-9]" "$1"; }
 
-# exchanged WHAT RANKS STATUS LOG: whether a job exchanged its data without errors; reports a failure.
+# exchanged WHAT RANKS STATUS LOG: whether a job exchanged its data without errors; else a failed
+# case.
 exchanged() {
     (($3 == 0)) && grep -q "^exchange: $2 ranks, [1-9][0-9]* checks, errors 0" "$4" && return
     failed "exchange, $1, $2 ranks (status $3, $4)"

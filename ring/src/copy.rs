@@ -11,8 +11,8 @@
 use crate::sync::Ordering;
 use core::sync::atomic::compiler_fence;
 
-/// Length in bytes from which copies use non-temporal stores on x86-64, where they are known to be
-/// faster.
+/// Length in bytes from which copies use non-temporal stores, measured on x86-64 only. Shorter
+/// copies take less time through the caches.
 pub const NT_THRESHOLD: usize = 4 << 20;
 /// Minimum length in bytes of a run for requested non-temporal stores. Shorter runs consist mostly
 /// of their unaligned ends.
@@ -453,7 +453,9 @@ pub fn ticks() -> u64 {
             );
         }
         // From 2.1 to 4.3 GHz, like the counters of x86-64: limits in ticks hold for both.
-        count << (hertz | 1).leading_zeros().saturating_sub(32)
+        // Firmware may leave the frequency unset. The shift is then that of a counter of 24 MHz.
+        let shift = if hertz < 1 << 20 { 7 } else { hertz.leading_zeros().saturating_sub(32) };
+        count << shift
     }
     #[cfg(any(not(any(target_arch = "x86_64", target_arch = "aarch64")), miri, loom))]
     0

@@ -274,7 +274,7 @@ impl RecordCursor {
         true
     }
 
-    /// Stores the kept record with its first word, also as the last one.
+    /// Stores the kept record with this first word as the next record, which may be the last one.
     #[inline]
     pub fn put_kept(&mut self, first: u64) {
         if !core::mem::take(&mut self.keeps) || self.next > self.last {

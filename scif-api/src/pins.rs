@@ -58,10 +58,10 @@ impl Pins {
     /// Forgets the windows selected by `gone`. Their pages are released without the lock.
     fn take_out(&self, gone: impl Fn(&PinnedWindow) -> bool) {
         let mut windows = take(&self.windows);
-        let (out, kept) = std::mem::take(&mut *windows).into_iter().partition(gone);
+        let (out, kept): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut *windows).into_iter().partition(gone);
         *windows = kept;
         drop(windows);
-        let out: Vec<PinnedWindow> = out;
         drop(out);
     }
 

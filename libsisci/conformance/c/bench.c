@@ -282,7 +282,8 @@ int main(void)
     CALL(SCICreateMapSequence, side.remote_map, &sequence, 0);
     while (!shared->ready)
         usleep(PAUSE);
-    CALL(SCIConnectDataInterrupt, side.sd, &interrupt, 8, ADAPTER, INTERRUPT, SCI_INFINITE_TIMEOUT, 0);
+    CALL(SCIConnectDataInterrupt, side.sd, &interrupt, 8, ADAPTER, INTERRUPT,
+        SCI_INFINITE_TIMEOUT, 0);
     shared->connected = 1;
 
     for (turn = 0; turn < TURNS; turn++) {

@@ -219,9 +219,9 @@ unsafe fn copy(
     Ok(())
 }
 
-/// Fast path of [`copy`]: the handles are those of the last copy of this thread, and neither a check
-/// nor a failure is due. Returns whether it has copied. The path makes no system call and cannot
-/// panic, so [`guard`], a quarter of the time of 4 KiB, is not needed.
+/// Fast path of [`copy`] for the handles of the last copy of this thread, if neither a check nor a
+/// failure is due. Returns whether it has copied. The path makes no system call and cannot panic,
+/// so [`guard`], a quarter of the time of 4 KiB, is not needed.
 ///
 /// # Safety
 /// The contract of [`copy`].

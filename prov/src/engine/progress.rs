@@ -96,11 +96,12 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     let now = scif::now_ns();
     let (before, expecting) = (ep.links.clock_ns(), ep.links.sock.is_expecting(now));
     ep.links.note_clock(now, expecting);
+    ep.links.sock.bell().set_polled(now);
+    // Corrects the ages of receives, which the recorder then reads.
+    monitor::note_tick(ep, before, now);
     if ep.peers.recorder.is_some() {
         note_tick(ep, before, now);
     }
-    ep.links.sock.bell().set_polled(now);
-    monitor::note_tick(ep, before, now);
     if expecting || now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {
         ep.links.last_events_ns = now;
         connections::poll_connections(ep, env);

@@ -392,6 +392,11 @@ fn retire(inner: &Inner, epd: &Epd, link: &Link, (answer_ns, limit_ns): (u64, u6
         if is_at_rest(epd, link, long > DEATH_NS)? {
             break;
         }
+        if long > limit_ns && limit_ns < inner.config.window_rest_ns {
+            // A loan: no page is released.
+            log::debug!("endpoint at port {}: RMA beside the end of a loan", epd.sharer.port());
+            break;
+        }
         if long > limit_ns {
             warn_about_peer!(
                 "endpoint at port {}: RMA on a deleted window has not ended after {:?}; its \

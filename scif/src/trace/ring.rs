@@ -27,8 +27,8 @@ pub(crate) const MEMFD_NAME: &str = "scif-trace";
 /// prefetches too late; then the next message waits behind the store of its record.
 const AHEAD: usize = 512;
 
-/// Number of arrivals that may have one time. A larger number saves little and makes more times
-/// inexact.
+/// Number of arrivals that may share one reading of the clock. A larger number saves little and
+/// makes more times inexact.
 const SHARERS: u32 = 16;
 
 /// Returns the clock of records.
@@ -148,8 +148,9 @@ impl TraceRing {
 pub struct TraceWriter {
     /// Records of the chunk that are not used yet.
     cursor: RecordCursor,
-    /// Last reading of the clock, and number of arrivals that may have one time with the last one.
+    /// Last reading of the clock.
     last: u64,
+    /// Number of arrivals that may still share it.
     left: u32,
     /// Whether arrivals share readings of the clock, with each other and with the next event.
     shares: bool,
@@ -173,7 +174,8 @@ impl TraceWriter {
             if is_shared { TraceWriter::try_record_arrival } else { TraceWriter::try_record };
         if !record(self, peer, event) {
             self.begin_chunk();
-            record(self, peer, event);
+            // With its time at once: the first record of a chunk orders it among the others.
+            self.try_record(peer, event);
         }
     }
 

@@ -63,3 +63,34 @@ pub(crate) fn copy_front(
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Bed, buffer, bytes_of, connect};
+
+    #[test]
+    fn all_unclaimed_parts_are_copied_in_both_directions() {
+        let mut pair = Bed::pair();
+        connect(&mut pair);
+        let peer = pair[0].peer();
+        let there = buffer(vec![1; 10]);
+        for (write, expected) in [(false, [1; 10]), (true, [2; 10])] {
+            let local = buffer(vec![2; 10]);
+            pair[0].run(|ep, _| {
+                let conn = ep.links.conn(ep.peers.at(peer).tx.unwrap()).unwrap();
+                let claim = conn.tx_claim(0);
+                claim.reset(1);
+                let remote = there.addr() as u64;
+                let limits = (1, ClaimShare::Half);
+                let copy =
+                    FrontCopy { generation: 1, part: 4, parts: 3, local, remote, write, limits };
+                copy_front(conn, &claim, &copy, &mut ep.stats).unwrap();
+                assert_eq!((claim.open_parts(), ep.stats.coop_copy.ops % 3), (0, 0));
+                assert!(claim.claim_back(1, 3, 1, ClaimShare::All).is_none());
+            });
+            assert_eq!(bytes_of(&local), if write { [2; 10] } else { expected });
+            assert_eq!(bytes_of(&there), expected, "written: {write}");
+        }
+    }
+}

@@ -49,8 +49,8 @@ impl Recorder {
         Some(Box::new(Recorder { traffic, trace, pace, unrecorded_ns: None, creator }))
     }
 
-    /// Records an event with the peer at a port, if that is simple: [`Recorder::record`] does it
-    /// otherwise. Returns whether it did.
+    /// Fast path of [`Recorder::record`]. Returns false, and has recorded nothing, if that is
+    /// needed.
     #[inline]
     pub(crate) fn try_record(&mut self, peer: PortId, event: TraceEvent) -> bool {
         match &mut self.trace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Pace of an endpoint, by which its trace decides how much it records.
 
-/// Nanoseconds for each poll and message up to which a program does little else. With more, times
+/// Longest average time of a poll or message of a busy endpoint, in nanoseconds. With more, times
 /// of events become less exact; with fewer, a trace costs an endpoint with small messages more.
 const BUSY_NS: u64 = 125;
-/// Nanoseconds beside them, which interrupts take. With fewer, each interrupt makes a trace dearer
-/// for some time; with more, longer computations are not noticed.
+/// Allowance for interrupts in each tick, in nanoseconds. With fewer, each interrupt makes a trace
+/// dearer for some time; with more, longer computations are not noticed.
 const PAUSE_NS: u64 = 20_000;
-/// Number of ticks behind one another at which a program must do little else. With fewer, a
+/// Number of consecutive ticks within the limit after which an endpoint is busy. With fewer, a
 /// program that computes between its messages loses posts of receives from its trace.
 const BUSY_TICKS: u32 = 32;
 

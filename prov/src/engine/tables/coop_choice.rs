@@ -15,8 +15,8 @@ const SECOND_CLASS: usize = 256 * 1024;
 /// Age in nanoseconds of the last published poll up to which a target counts as polling. With
 /// less, a target that has just copied for itself counts as silent.
 const POLLED_NS: u64 = 1_000_000;
-/// Largest backoff in operations. An attempt in which the target takes no part costs some percent of
-/// the operation. With a larger backoff, a target that begins to poll takes part late.
+/// Largest backoff in operations. An attempt in which the target takes no part costs some percent
+/// of the operation. With a larger backoff, a target that begins to poll takes part late.
 const BACKOFF_MAX: u32 = 256;
 
 /// Method of one operation.

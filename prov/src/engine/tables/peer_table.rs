@@ -210,8 +210,7 @@ impl PeerTable {
         }
     }
 
-    /// Records an event in another way than [`PeerTable::record`], which has the same arguments so
-    /// that it need not save any of them.
+    /// Slow path of [`PeerTable::record`]. It has the same arguments, so that the call is a jump.
     #[inline(never)]
     fn record_slow(&mut self, peer: PeerId, kind: EventKind, tag: u64, len: u64, id: u64) {
         let other = self.get(peer).map_or(NOWHERE, |p| p.id);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! An endpoint: its place in a connection, the bytes of its stream, and its windows.
 //!
-//! The descriptor of an endpoint is an event, readable while a call has something to return. It
-//! is always writable; without credit a sender retries after a backoff. A missing frame ends the connection.
+//! The descriptor of an endpoint is an event, readable while a call has something to return. It is
+//! always writable; without credit a sender retries after a backoff. A missing frame ends the
+//! connection.
 //! Not about the process at the other end (`link`).
 
 use std::collections::{BTreeMap, HashSet, VecDeque};

@@ -154,7 +154,7 @@ const DATA: u8 = 3;
 const CREDIT: u8 = 4;
 const WINDOW: u8 = 5;
 const WITHDRAW: u8 = 6;
-const LEFT: u8 = 7;
+const VACATED: u8 = 7;
 const CLOSE: u8 = 8;
 const MEASURE: u8 = 9;
 
@@ -168,7 +168,7 @@ impl Frame<'_> {
             FrameContent::Credit(bytes) => (CREDIT, bytes.as_bytes()),
             FrameContent::Window(card) => (WINDOW, card.as_bytes()),
             FrameContent::Withdraw(offset) => (WITHDRAW, offset.as_bytes()),
-            FrameContent::Left(offset) => (LEFT, offset.as_bytes()),
+            FrameContent::Left(offset) => (VACATED, offset.as_bytes()),
             FrameContent::Close => (CLOSE, &[]),
             FrameContent::Measure(len) => {
                 zeros = vec![0; *len];
@@ -196,7 +196,7 @@ impl Frame<'_> {
             CREDIT => FrameContent::Credit(u32::read_from_bytes(payload).ok()?),
             WINDOW => FrameContent::Window(WindowCard::read_from_bytes(payload).ok()?),
             WITHDRAW => FrameContent::Withdraw(i64::read_from_bytes(payload).ok()?),
-            LEFT => FrameContent::Left(i64::read_from_bytes(payload).ok()?),
+            VACATED => FrameContent::Left(i64::read_from_bytes(payload).ok()?),
             CLOSE if payload.is_empty() => FrameContent::Close,
             MEASURE => FrameContent::Measure(payload.len()),
             _ => return None,

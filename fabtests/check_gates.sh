@@ -293,6 +293,25 @@ loads() {
     done
 }
 
+# A build with another layout stands in for another release.
+other_provider() {
+    RUSTFLAGS='--cfg scif_other_layout' timeout -k 10 900 \
+        "${CARGO[@]}" build --locked -p scif-fi --target-dir "$TARGET/other" &&
+        install -D -m 755 "$TARGET/other/debug/libscif_fi.so" "$1/libscif-fi.so"
+}
+
+versions() {
+    gate "two builds of different layout refuse each other"
+    local other=$BUILD/other transport
+    # Not 64 bytes: fi_pingpong injects these, and then waits for an answer that cannot come.
+    case_of "the other build" other-provider other_provider "$other"
+    for transport in soft scif; do
+        cases_of "over $transport" "versions-$transport" env "FI_PROVIDER_PATH=$PROVIDER_DIR" \
+            OTHER="$other" FI_SCIF_TRANSPORT=$transport FI_LOG_LEVEL=warn \
+            fabtests/pingpong.sh 'rdm msg' 20 65536
+    done
+}
+
 conformance_wheel() {
     gate "conformance, libfabric of the mpich wheel"
     cases_of "conformance" conformance-wheel conformance "$wheel"

@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Runs fi_pingpong between two processes, with data verification, over the given endpoint types and
 # sizes: pingpong.sh "TYPE..." ITERATIONS SIZE... Each pair of type and size is a case. The
-# environment selects the provider's transport. With SHOW=1 the output of the client is shown.
+# environment selects the provider's transport. With SHOW=1 the output of the client is shown. With
+# OTHER=DIRECTORY the client loads the provider of another layout from there; then a case passes if
+# the client ends with an error and each side logs the versions of both.
 set -u -o pipefail
 
 [ $# -ge 3 ] || { echo "usage: pingpong.sh 'TYPE...' ITERATIONS SIZE..." >&2; exit 2; }
@@ -28,6 +30,23 @@ free_port() {
     echo "$port"
 }
 
+# Ends the server, for which nobody is left, and judges the refusal. 124 is the status of `timeout`.
+end_refused() {
+    sleep 0.2
+    kill "$server" 2>/dev/null
+    wait "$server" 2>/dev/null
+    server=
+    ((rc != 0 && rc != 124 && rc != 137)) || return
+    local side versions='refused: .*protocol [0-9]+, layout 0x[0-9a-f]+.* this process .*layout 0x'
+    for side in server client; do
+        grep -qE "$versions" "$room/$side" || return
+    done
+    # Each calls the other's version what the other calls its own.
+    local layouts='s/.*layout \(0x[0-9a-f]*\).*layout \(0x[0-9a-f]*\).*/'
+    [ "$(sed -n "$layouts\1 \2/p" "$room/server" | head -n 1)" = \
+        "$(sed -n "$layouts\2 \1/p" "$room/client" | head -n 1)" ]
+}
+
 pingpong() { # TYPE SIZE
     local port tries rc
     port=$(free_port)
@@ -38,8 +57,13 @@ pingpong() { # TYPE SIZE
         ! listened_at "$port" || break
         sleep 0.05
     done
-    "${common[@]}" -P "$port" 127.0.0.1 >"$room/client" 2>&1
+    FI_PROVIDER_PATH=${OTHER:-${FI_PROVIDER_PATH:-}} \
+        "${common[@]}" -P "$port" 127.0.0.1 >"$room/client" 2>&1
     rc=$?
+    if [ -n "${OTHER:-}" ]; then
+        end_refused
+        return
+    fi
     wait "$server" || rc=$?
     server=
     [ -z "${SHOW:-}" ] || cat "$room/client"

@@ -14,7 +14,9 @@ use crate::sync::{AtomicU32, AtomicU64, UnsafeCell};
 
 /// Version of this layout. The owner of a region stores it in the region, and peers refuse another
 /// value.
-pub const LAYOUT: u32 = 0x5343_0005;
+///
+/// With `--cfg scif_other_layout` a build stands in for another release, in the test of two builds.
+pub const LAYOUT: u32 = 0x5343_0005 + cfg!(scif_other_layout) as u32;
 
 /// Number of slots, thus of unconsumed records, in one direction of a connection. Power of two.
 pub const RING_SLOTS: usize = 256;

@@ -16,6 +16,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::channel_pass::Pass;
 use crate::error::{Reason, Refusal};
+use crate::logging::OnceEach;
 use crate::segment::{Side, Views};
 use crate::sys::mmap::{Mapping, OutOfRange};
 
@@ -167,6 +168,9 @@ impl RelayGreeting {
             membarrier: greeting.flags & MEMBARRIER != 0,
         };
         let alike = greeting.version == VERSION && greeting.layout == LAYOUT;
+        if !alike {
+            warn_of_build(greeting.version, greeting.layout);
+        }
         match (greeting.kind, greeting.code) {
             (NO, 1) => Ok(GreetingKind::No(Reason::Refused(Refusal::Closed))),
             (NO, 2) => Ok(GreetingKind::No(Reason::Refused(Refusal::Version))),
@@ -419,6 +423,18 @@ enum Next {
 }
 
 const _: () = assert!(FRAME_MAX < 32 << 10);
+
+/// Logs, once for each pair of versions, that a peer of another build was met.
+fn warn_of_build(version: u16, layout: u32) {
+    static SAID: OnceEach<(u16, u32)> = OnceEach::new(8);
+    if SAID.first((version, layout)) {
+        log::warn!(
+            "a connection over the calls of scif.h was refused: the peer has protocol {version}, \
+             layout {layout:#x}, this process has protocol {VERSION}, layout {LAYOUT:#x}: use one \
+             version of scif in all processes of a job"
+        );
+    }
+}
 
 #[cfg(test)]
 mod tests {

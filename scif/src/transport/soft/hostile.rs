@@ -177,6 +177,8 @@ fn bad_packets(hello: Greeting) -> Vec<BadHello> {
     let long = [hello.encode(), &[0; 9]].concat();
     let mut other_version = hello.encode().to_vec();
     other_version[4] ^= 0x40;
+    let mut other_layout = hello.encode().to_vec();
+    other_layout[12] ^= 0x40;
     let mut other_magic = hello.encode().to_vec();
     other_magic[0] ^= 1;
     vec![
@@ -188,6 +190,7 @@ fn bad_packets(hello: Greeting) -> Vec<BadHello> {
         ("too long", long, good()),
         ("cut", hello.encode()[..47].to_vec(), good()),
         ("another version", other_version, good()),
+        ("another layout", other_layout, good()),
         ("another magic", other_magic, good()),
         ("a welcome", welcome.encode().to_vec(), good()),
         ("no descriptors", hello.encode().to_vec(), vec![]),
@@ -281,7 +284,7 @@ fn bad_hellos_are_turned_away() {
         assert_eq!(events(&mut victim), [], "{name}");
         let word = last_word(&socket);
         assert!(matches!(word, None | Some(Packet::Reset | Packet::No(_))), "{name}: {word:?}");
-        if name == "another version" || name == "bell blank" {
+        if ["another version", "another layout", "bell blank"].contains(&name) {
             assert_eq!(word, Some(Packet::No(Reason::Refused(Refusal::Version))), "{name}");
         }
     }
@@ -440,6 +443,10 @@ fn bad_answers_end_a_connection() {
     let welcome = Greeting::new(true, 0, 0, 1, 2, 3);
     let keyed = Greeting::new(true, KEYS, 0, 1, 2, 3);
     let bell = || memory(BELL_BYTES, FIXED_SIZE);
+    let version = Reason::Refused(Refusal::Version);
+    let refusal = Greeting::refusal().encode().to_vec();
+    let mut other_version = refusal.clone();
+    other_version[4] ^= 0x40;
     type Answer = (&'static str, Vec<u8>, Vec<OwnedFd>, Option<Reason>);
     let cases: Vec<Answer> = vec![
         ("garbage", b"xyz".to_vec(), vec![], Some(Reason::Corrupt)),
@@ -461,7 +468,9 @@ fn bad_answers_end_a_connection() {
             Some(Reason::Corrupt),
         ),
         ("not allowed", b"N\x01".to_vec(), vec![], Some(Reason::Denied)),
-        ("another version", b"N\x02".to_vec(), vec![], Some(Reason::Refused(Refusal::Version))),
+        ("shared memory of another version", refusal.clone(), vec![], Some(version)),
+        ("another version", other_version, vec![], Some(version)),
+        ("a refusal without a greeting", b"N\x02".to_vec(), vec![], Some(Reason::Corrupt)),
         ("no room", b"N\x04".to_vec(), vec![], Some(Reason::Refused(Refusal::Resources))),
         ("a good one", welcome.encode().to_vec(), vec![bell()], None),
     ];

@@ -11,8 +11,9 @@ use rustix::io::Errno;
 
 use super::handshake;
 use super::node::Soft;
-use super::wire::{self, Greeting, PACKET_MAX, Packet};
-use crate::error::Reason;
+use super::whereabouts::warn_of_build;
+use super::wire::{self, BadPacket, Greeting, PACKET_MAX, Packet};
+use crate::error::{Reason, Refusal};
 use crate::liveness::ProcessProof;
 use crate::segment::Side;
 use crate::sys::epoll::Epoll;
@@ -130,8 +131,13 @@ impl SoftLink {
         }
     }
 
+    /// Whether a greeting or refusal of the listener is still expected.
+    fn awaits_answer(&self) -> bool {
+        self.side == Side::Opener && !self.answered
+    }
+
     fn answer(&mut self, greeting: &Greeting, fds: &[OwnedFd]) -> Option<LinkUpdate> {
-        if self.side == Side::Acceptor || self.answered {
+        if !self.awaits_answer() {
             return self.closed(Reason::Corrupt);
         }
         self.answered = true;
@@ -169,8 +175,13 @@ impl Link for SoftLink {
             return self.broken_off();
         }
         let packet = buffer.get(..received.bytes).map(wire::decode);
-        let Some(Ok(packet)) = packet.filter(|_| !received.cut) else {
-            return self.closed(Reason::Corrupt);
+        let packet = match packet.filter(|_| !received.cut) {
+            Some(Ok(packet)) => packet,
+            Some(Err(BadPacket::Version(build))) if self.awaits_answer() => {
+                warn_of_build(self.peer.pid, build);
+                return self.closed(Reason::Refused(Refusal::Version));
+            }
+            _ => return self.closed(Reason::Corrupt),
         };
         match packet {
             Packet::Welcome(greeting) => self.answer(&greeting, &received.fds),
@@ -183,9 +194,7 @@ impl Link for SoftLink {
             }
             Packet::Bye => self.closed(Reason::Orderly),
             Packet::Reset => self.closed(Reason::Reset),
-            Packet::No(reason) if !self.answered && self.side == Side::Opener => {
-                self.closed(reason)
-            }
+            Packet::No(reason) if self.awaits_answer() => self.closed(reason),
             Packet::No(_) | Packet::Hello(_) => self.closed(Reason::Corrupt),
         }
     }
@@ -228,6 +237,7 @@ impl Link for SoftLink {
 pub(super) fn refuse(socket: impl AsFd, reason: Reason) {
     let _ = match reason {
         Reason::Corrupt => unix::send(socket, &wire::reset(), &[]),
+        Reason::Refused(Refusal::Version) => unix::send(socket, Greeting::refusal().encode(), &[]),
         _ => unix::send(socket, &wire::no(reason), &[]),
     };
 }

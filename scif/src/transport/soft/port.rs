@@ -13,7 +13,7 @@ use super::handshake;
 use super::link::{SoftLink, refuse};
 use super::names::SocketFile;
 use super::node::Soft;
-use super::whereabouts::warn_of_user;
+use super::whereabouts::{warn_of_build, warn_of_user};
 use super::wire::{self, BadPacket, Greeting, PACKET_MAX, Packet};
 use crate::addr::{PortId, dynamic_ports};
 use crate::error::{Error, Reason, Refusal, Result};
@@ -275,8 +275,9 @@ impl SoftPort {
             {
                 refuse(&pending.socket, Reason::Refused(Refusal::Resources));
             }
-            Some(Err(BadPacket::Version)) => {
-                refuse(&pending.socket, Reason::Refused(Refusal::Version))
+            Some(Err(BadPacket::Version(build))) => {
+                warn_of_build(pending.credentials.pid, build);
+                refuse(&pending.socket, Reason::Refused(Refusal::Version));
             }
             _ => {
                 log::debug!("invalid hello packet from {}; connection refused", pending.from);

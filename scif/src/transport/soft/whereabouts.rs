@@ -11,6 +11,7 @@ use std::path::Path;
 use std::sync::Mutex;
 
 use super::names::Names;
+use super::wire::Build;
 use crate::addr::PortId;
 use crate::config::is_domain;
 use crate::logging::OnceEach;
@@ -95,6 +96,19 @@ pub fn warn_of_user(uid: u32, at: PortId) {
              {uid} to SCIF_ALLOW_UIDS of this process and {own} to that of the peer, or run both \
              as one user",
             own = process::uid()
+        );
+    }
+}
+
+/// Logs, once for each process, that process `pid` runs a build with which this one cannot exchange
+/// packets.
+pub(super) fn warn_of_build(pid: i32, build: Build) {
+    static SAID: OnceEach<i32> = OnceEach::new(8);
+    if SAID.first(pid) {
+        log::warn!(
+            "a connection with process {pid} was refused: that process runs scif {build}, this \
+             process scif {}: use one version of scif in all processes of a job",
+            Build::OWN
         );
     }
 }

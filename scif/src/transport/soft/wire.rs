@@ -5,13 +5,15 @@
 //! one or two bytes. Both ends run on one host, so numbers are in its byte order. So is the magic,
 //! which differs for another byte order.
 
+use std::fmt;
+
+use scif_ring::layout::LAYOUT;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use crate::error::{Reason, Refusal};
 
-/// Version of the packets and of the shared memory that they refer to. A listener refuses another
-/// one.
-pub(crate) const VERSION: u16 = 2;
+/// Version of the packets. A listener refuses another one.
+pub(crate) const VERSION: u16 = 3;
 /// Maximum length of a packet in bytes.
 pub(crate) const PACKET_MAX: usize = size_of::<Greeting>();
 
@@ -45,13 +47,15 @@ pub(crate) struct Greeting {
     pub(crate) flags: u8,
     /// Bit of the sender's doorbell for this connection.
     pub(crate) bell_bit: u32,
-    reserved: u32,
+    /// Version of the shared memory. A listener refuses another one.
+    layout: u32,
     /// A secret of the sender's process, and its address in that process.
     pub(crate) nonce: u64,
     pub(crate) nonce_addr: u64,
     /// Start time of the sender's process, in its own view; 0 if unknown.
     pub(crate) start: u64,
-    reserved_tail: u64,
+    /// Release of the sender, for messages only: major, minor, patch, and a zero.
+    release: [u16; 4],
 }
 
 const _: () = assert!(size_of::<Greeting>() == 48);
@@ -72,12 +76,22 @@ impl Greeting {
             kind,
             flags,
             bell_bit,
-            reserved: 0,
+            layout: LAYOUT,
             nonce,
             nonce_addr,
             start,
-            reserved_tail: 0,
+            release: RELEASE,
         }
+    }
+
+    /// Returns the refusal of a peer of another build. Its magic and versions lie at the same
+    /// offsets in all builds, so that each side can name both.
+    pub(crate) fn refusal() -> Self {
+        Greeting { kind: NO, ..Greeting::new(false, 0, 0, 0, 0, 0) }
+    }
+
+    fn build(&self) -> Build {
+        Build { release: self.release, version: self.version, layout: self.layout }
     }
 
     pub(crate) fn encode(&self) -> &[u8] {
@@ -87,6 +101,49 @@ impl Greeting {
     /// Returns the number of descriptors that must be attached.
     pub(crate) fn fds(&self) -> usize {
         1 + usize::from(self.kind == HELLO) + usize::from(self.flags & KEYS != 0)
+    }
+}
+
+/// Versions of a build of the library. Builds are compatible if all but the release are equal.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Build {
+    release: [u16; 4],
+    version: u16,
+    layout: u32,
+}
+
+impl Build {
+    /// Versions of this build.
+    pub(crate) const OWN: Build = Build { release: RELEASE, version: VERSION, layout: LAYOUT };
+
+    fn is_compatible(self) -> bool {
+        (self.version, self.layout) == (VERSION, LAYOUT)
+    }
+}
+
+impl fmt::Display for Build {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ([major, minor, patch, _], version) = (self.release, self.version);
+        let layout = self.layout;
+        write!(f, "{major}.{minor}.{patch} (protocol {version}, layout {layout:#x})")
+    }
+}
+
+/// Release of this build, as in a greeting.
+const RELEASE: [u16; 4] = [
+    number(env!("CARGO_PKG_VERSION_MAJOR")),
+    number(env!("CARGO_PKG_VERSION_MINOR")),
+    number(env!("CARGO_PKG_VERSION_PATCH")),
+    0,
+];
+
+const _: () = assert!(RELEASE[0] < u16::MAX && RELEASE[1] < u16::MAX && RELEASE[2] < u16::MAX);
+
+/// Returns the number that `digits` show, and `u16::MAX` if they show none.
+const fn number(digits: &str) -> u16 {
+    match u16::from_str_radix(digits, 10) {
+        Ok(number) => number,
+        Err(_) => u16::MAX,
     }
 }
 
@@ -106,7 +163,8 @@ pub(crate) enum Packet {
 /// Defect of an invalid packet.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum BadPacket {
-    Version,
+    /// Greeting or refusal of an incompatible build.
+    Version(Build),
     Other,
 }
 
@@ -123,12 +181,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Result<Packet, BadPacket> {
             if greeting.magic != MAGIC {
                 return Err(BadPacket::Other);
             }
-            if greeting.version != VERSION {
-                return Err(BadPacket::Version);
+            if !greeting.build().is_compatible() {
+                return Err(BadPacket::Version(greeting.build()));
             }
             match greeting.kind {
                 HELLO => Ok(Packet::Hello(greeting)),
                 WELCOME => Ok(Packet::Welcome(greeting)),
+                // The build is compatible, but shared memory that it sent was not.
+                NO => Ok(Packet::No(Reason::Refused(Refusal::Version))),
                 _ => Err(BadPacket::Other),
             }
         }
@@ -143,13 +203,13 @@ pub(crate) fn reset() -> [u8; 1] {
     [RESET]
 }
 
-/// Returns the packet of a refusal. A reason that is no refusal is sent as lack of resources.
+/// Returns the packet of a refusal, except for another version: see [`Greeting::refusal`]. A reason
+/// that is no refusal is sent as lack of resources.
 pub(crate) fn no(reason: Reason) -> [u8; 2] {
     let code = match reason {
         Reason::Denied => 1,
-        Reason::Refused(Refusal::Version) => 2,
         Reason::Refused(Refusal::Closed) => 3,
-        Reason::Refused(Refusal::Resources)
+        Reason::Refused(Refusal::Resources | Refusal::Version)
         | Reason::Orderly
         | Reason::Died
         | Reason::Reset
@@ -162,7 +222,6 @@ pub(crate) fn no(reason: Reason) -> [u8; 2] {
 fn reason(code: u8) -> Option<Reason> {
     match code {
         1 => Some(Reason::Denied),
-        2 => Some(Reason::Refused(Refusal::Version)),
         3 => Some(Reason::Refused(Refusal::Closed)),
         4 => Some(Reason::Refused(Refusal::Resources)),
         _ => None,
@@ -186,7 +245,7 @@ mod tests {
         assert_eq!(decode(&[ARENA]), Ok(Packet::Arena));
         assert_eq!(decode(&bye()), Ok(Packet::Bye));
         assert_eq!(decode(&reset()), Ok(Packet::Reset));
-        for code in [1, 2, 3, 4] {
+        for code in [1, 3, 4] {
             let why = reason(code).unwrap();
             assert_eq!(decode(&no(why)), Ok(Packet::No(why)));
         }
@@ -203,7 +262,23 @@ mod tests {
         assert_eq!(decode(&[7; PACKET_MAX]), Err(BadPacket::Other));
         let mut other = good;
         other.version = VERSION + 1;
-        assert_eq!(decode(other.encode()), Err(BadPacket::Version));
+        assert_eq!(decode(other.encode()), Err(BadPacket::Version(other.build())));
+        other = good;
+        other.layout = LAYOUT + 1;
+        assert_eq!(decode(other.encode()), Err(BadPacket::Version(other.build())));
+        other = Greeting::refusal();
+        assert_eq!(
+            decode(other.encode()),
+            Ok(Packet::No(Reason::Refused(Refusal::Version))),
+            "shared memory of a compatible build",
+        );
+        other.version = VERSION - 1;
+        other.release = [0, 1, 9, 0];
+        assert_eq!(decode(other.encode()), Err(BadPacket::Version(other.build())));
+        assert_eq!(
+            other.build().to_string(),
+            format!("0.1.9 (protocol {}, layout {LAYOUT:#x})", VERSION - 1)
+        );
         other = good;
         other.kind = b'x';
         assert_eq!(decode(other.encode()), Err(BadPacket::Other));

@@ -549,6 +549,21 @@ packages() {
     grep -h '^not tried here' "$LOGS/packages.log" | sed 's/^/     /'
 }
 
+# The checkers that Spack runs on a package, with its settings; and the renderer of conda-forge.
+recipes() {
+    gate "recipes for Spack and conda-forge"
+    venv recipes black==26.10.1 isort==9.0.2 flake8==7.5.0 py-rattler-build==0.73.0
+    local bin=$BUILD/venv-recipes/bin spack=$ROOT/packaging/spack version
+    version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
+    case_of "Spack: black" recipe-black "$bin/black" -l 99 --check "$spack"
+    case_of "Spack: isort" recipe-isort \
+        "$bin/isort" --profile black -l 99 -p spack --check "$spack"
+    case_of "Spack: flake8" recipe-flake8 \
+        "$bin/flake8" --max-line-length 99 --extend-ignore F403,F405 "$spack"
+    cases_of "conda-forge: two platforms" recipe-conda \
+        "$bin/python" fabtests/recipes.py packaging/conda/recipe.yaml "$version"
+}
+
 pip_wheel() {
     gate "the wheel scif-fi, with three MPIs of PyPI"
     cases_of "build, jobs, doctor" pip-wheel fabtests/wheel.sh staged

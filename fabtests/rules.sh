@@ -146,15 +146,18 @@ sources() {
     } | while read -r setting; do
         [ "$(grep -c "^| \`$setting\` |" docs/env.md)" = 1 ] || echo "$setting"
     done | rule "every setting has one row in docs/env.md"
-    local version
+    local version spack=packaging/spack/spack_repo/scif/packages/scif_fi/package.py
     version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
     {
         [[ $version =~ ^[0-9]+(\.[0-9]+){2}$ ]] || echo "Cargo.toml: version '$version'"
         grep -L '^version\.workspace = true$' Cargo.toml ./*/Cargo.toml
         grep -LxF "AC_INIT([scif-fi], [$version], [], [scif-fi])" configure.ac
         grep -LxF "version: $version" CITATION.cff
+        grep -LF "version(\"$version\")" "$spack"
+        grep -LF "scif-fi-$version.tar.xz" "$spack"
+        grep -LxF "  version: \"$version\"" packaging/conda/recipe.yaml
         grep -L "^\.TH .* \"scif ${version//./\\.}\" " man/*.[17]
-    } | rule "every package, manual page and configure state the version of Cargo.toml"
+    } | rule "every package, recipe, manual page and configure state the version of Cargo.toml"
     find . \( "${BUILT[@]}" \) -prune -o -type l -print | rule "no symbolic links"
     gate_end
 }

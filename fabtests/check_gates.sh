@@ -576,6 +576,12 @@ debian_packages() {
     grep -h '^not tried here' "$LOGS/debian.log" | sed 's/^/     /'
 }
 
+debian_rust() {
+    gate "built by the Rust of Debian 13, and for arm64"
+    cases_of "build, unit tests, conformance" debian-rust fabtests/debian_rust.sh
+    grep -h '^not tried here' "$LOGS/debian-rust.log" | sed 's/^/     /'
+}
+
 distcheck() {
     gate "the release, built without network"
     cases_of "archive, build, tests, installation" distcheck fabtests/distcheck.sh

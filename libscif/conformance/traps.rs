@@ -81,8 +81,14 @@ impl Set {
     /// Whether poll(2) finds the set readable, as a set around it does.
     fn is_readable(&self, timeout_ms: i32) -> bool {
         let mut entry = libc::pollfd { fd: self.0, events: libc::POLLIN, revents: 0 };
-        // SAFETY: a live entry; a raw system call, which no library intercepts.
-        let n = unsafe { libc::syscall(libc::SYS_poll, &raw mut entry, 1, timeout_ms) };
+        let mut limit = libc::timespec {
+            tv_sec: i64::from(timeout_ms / 1000),
+            tv_nsec: i64::from(timeout_ms % 1000) * 1_000_000,
+        };
+        let (entry, limit) = (&raw mut entry, &raw mut limit);
+        let mask = std::ptr::null::<libc::sigset_t>();
+        // SAFETY: a live entry and time; a raw system call, which no library intercepts.
+        let n = unsafe { libc::syscall(libc::SYS_ppoll, entry, 1_usize, limit, mask, 0_usize) };
         n == 1
     }
 }

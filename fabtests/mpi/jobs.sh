@@ -167,7 +167,7 @@ suite_jobs() {
         cases_of "mpi4py, $ranks ranks" "$name" \
             "$(stack_python "$stack")" "$ROOT/fabtests/mpi/suite.py" --tests "$SUITE/test" \
             --reports "$LOGS/$name" "${settings[@]}" "$stack" "$PROVIDER" "$ranks"
-        grep -E '^(left out|not ours|explained|compared|[a-z0-9-]+ over )' "$LOGS/$name.log" |
-            sed 's/^/     /'
+        grep -E '^(left out|not ours|explained|compared|longest|[a-z0-9-]+ over )' \
+            "$LOGS/$name.log" | sed 's/^/     /'
     done
 }

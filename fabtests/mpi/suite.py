@@ -40,9 +40,9 @@ FAILED = re.compile(r"(?:^|\.\.\. )(?:FAIL|ERROR)$", re.M)
 FAILURE = re.compile(r"^(?:FAIL|ERROR): (\w+) \(([\w.]+)\)", re.M)
 # Each rank reports into a separate file; its lines would be lost among those of the others.
 RANK = 'exec "$0" "$@" 2>"$REPORTS/rank-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"'
-# Seconds without output after which a job counts as hung. The longest test takes some seconds, and
-# about a hundred hung jobs determine the time of a whole run.
-QUIET_SECONDS = 25
+# Seconds without output after which a job counts as hung; about two hundred hung jobs determine the
+# time of a whole run. The end of a run prints the longest silence of a job that went on.
+QUIET_SECONDS = 12
 # Path cm of Debian's Open MPI breaks about forty jobs even without the provider.
 ATTEMPTS = 100
 
@@ -60,6 +60,9 @@ def of_a_job(name):
 
 class Job:
     """One start of the tests, with the reports of the ranks."""
+
+    # Longest time in seconds without output of a job that then went on.
+    longest_silence = 0.0
 
     def __init__(self, options, stack, provider, directory, arguments, settings=()):
         shutil.rmtree(directory, ignore_errors=True)
@@ -94,6 +97,8 @@ class Job:
             time.sleep(0.2)
             now = sum(path.stat().st_size for path in directory.iterdir())
             if now != size:
+                silence = time.monotonic() - changed
+                Job.longest_silence = max(Job.longest_silence, silence)
                 size, changed = now, time.monotonic()
             elif time.monotonic() - changed > QUIET_SECONDS:
                 child.send_signal(signal.SIGTERM)
@@ -232,6 +237,8 @@ def main():
         print(f"{module}: {len(of_it)} pass")
         if not of_it or any(name.startswith(module + ".") for name in run.failed | run.broke):
             problems.append(f"{module} must pass")
+    print(f"longest silence of a job that went on: {Job.longest_silence:.1f} s, "
+          f"of {QUIET_SECONDS} s for a hung one")
     if not control.passed:
         problems.append("no test passes in the control")
     for problem in problems:

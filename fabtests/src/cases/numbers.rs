@@ -302,35 +302,61 @@ fn decode(datatype: u32, bytes: &[u8]) -> f64 {
     }
 }
 
-/// Returns a number in the 80-bit format of the x87, padded to 16 bytes.
+/// Difference of the exponents of `long double` and `f64`.
+const EXPONENT_OFFSET: u16 = 16_383 - 1023;
+
+/// Returns a number as the `long double` of the x87: 80 bits, padded to 16 bytes.
+#[cfg(target_arch = "x86_64")]
 fn extended(value: f64) -> Vec<u8> {
-    let bits = value.to_bits();
-    let sign = u16::from(bits >> 63 != 0) << 15;
-    let exponent = (bits >> 52) & 0x7ff;
-    let (exponent, mantissa) = if exponent == 0 {
-        (0_u16, 0_u64)
-    } else {
-        let biased = u16::try_from(exponent).unwrap_or(0) + 16_383 - 1023;
-        (biased, (1 << 63) | ((bits & ((1 << 52) - 1)) << 11))
-    };
+    let (sign, exponent, fraction) = parts(value);
+    // The leading 1 is stored, except that of zero.
+    let mantissa = if exponent == 0 { 0 } else { (1 << 63) | (fraction << 11) };
     let mut bytes = mantissa.to_le_bytes().to_vec();
-    bytes.extend((sign | exponent).to_le_bytes());
+    bytes.extend((sign << 15 | exponent).to_le_bytes());
     bytes.resize(16, 0);
     bytes
 }
 
+#[cfg(target_arch = "x86_64")]
 fn from_extended(bytes: &[u8]) -> f64 {
     let mantissa = bytes.get(..8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
     let top = bytes.get(8..10).and_then(|b| b.try_into().ok()).map_or(0, u16::from_le_bytes);
-    if mantissa == 0 {
-        return 0.0;
-    }
-    let exponent = u64::from(top & 0x7fff) + 1023 - 16_383;
-    let sign = u64::from(top >> 15) << 63;
-    f64::from_bits(sign | (exponent << 52) | ((mantissa >> 11) & ((1 << 52) - 1)))
+    if mantissa == 0 { 0.0 } else { joined(top, mantissa >> 11 & FRACTION) }
 }
 
-/// Whether two elements have the same value; padding of the 80-bit format is ignored.
+/// Returns a number as the `long double` of other machines: binary128 of IEEE 754.
+#[cfg(not(target_arch = "x86_64"))]
+fn extended(value: f64) -> Vec<u8> {
+    let (sign, exponent, fraction) = parts(value);
+    (u128::from(sign << 15 | exponent) << 112 | u128::from(fraction) << 60).to_le_bytes().to_vec()
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn from_extended(bytes: &[u8]) -> f64 {
+    let bits = bytes.try_into().map_or(0, u128::from_le_bytes);
+    #[expect(clippy::cast_possible_truncation, reason = "16 and 52 bits are left")]
+    let (top, fraction) = ((bits >> 112) as u16, (bits >> 60) as u64 & FRACTION);
+    if bits << 1 == 0 { 0.0 } else { joined(top, fraction) }
+}
+
+/// Bits of the fraction of an `f64`.
+const FRACTION: u64 = (1 << 52) - 1;
+
+/// Returns sign, exponent of a `long double`, and fraction of a number that is zero or normal.
+fn parts(value: f64) -> (u16, u16, u64) {
+    let bits = value.to_bits();
+    let exponent = u16::try_from(bits >> 52 & 0x7ff).unwrap_or(0);
+    let exponent = if exponent == 0 { 0 } else { exponent + EXPONENT_OFFSET };
+    (u16::from(bits >> 63 != 0), exponent, bits & FRACTION)
+}
+
+/// Returns the number of these bits: sign and exponent of a `long double`, and the fraction.
+fn joined(top: u16, fraction: u64) -> f64 {
+    let exponent = u64::from((top & 0x7fff) - EXPONENT_OFFSET);
+    f64::from_bits(u64::from(top >> 15) << 63 | exponent << 52 | fraction)
+}
+
+/// Whether two elements have the same value; padding of the x87's format is ignored.
 pub(crate) fn same(datatype: u32, a: &[u8], b: &[u8]) -> bool {
     match datatype {
         sys::FI_LONG_DOUBLE | sys::FI_LONG_DOUBLE_COMPLEX => {
@@ -353,8 +379,14 @@ mod tests {
         for value in [0.0, 1.0, -1.0, 2.0, 3.5, -117.0, 1e6] {
             assert_eq!(from_extended(&extended(value)), value);
         }
-        // 1.0 is 3fff 8000000000000000.
-        assert_eq!(extended(1.0)[..10], [0, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0x3f]);
+        // 1.0 is 3fff and, where it is stored, the leading 1 of the fraction.
+        let one = extended(1.0);
+        if cfg!(target_arch = "x86_64") {
+            assert_eq!(one[..10], [0, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0x3f]);
+        } else {
+            assert_eq!(one[14..], [0xff, 0x3f]);
+            assert_eq!(one[..14], [0; 14]);
+        }
     }
 
     #[test]

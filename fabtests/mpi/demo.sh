@@ -81,7 +81,7 @@ say "table and plot"
 [ -n "${PYTHON:-}" ] || PYTHON=$(stack_python mpich5)
 echo
 "$PYTHON" fabtests/mpi/table.py "$dir" "$PROVIDER" "$RESULTS/demo.csv" || broken=1
-"$PYTHON" fabtests/mpi/plot.py "$RESULTS/demo.csv" "$RESULTS/demo.svg" || broken=1
+"$PYTHON" fabtests/plot.py "$RESULTS/demo.csv" "$RESULTS/demo.svg" || broken=1
 if [ "$PROVIDER" = scif ]; then
     printf '\nWhat the endpoints of scif counted (FI_SCIF_STATS=1):\n'
     for name in "$dir"/*."$PROVIDER".*.err; do

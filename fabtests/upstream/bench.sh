@@ -127,3 +127,5 @@ for line in "${TESTS[@]}"; do
     done
 done
 report bench-upstream
+python3 "$ROOT/fabtests/plot.py" "$RESULTS/bench-upstream.csv" "$RESULTS/bench-upstream.svg" &&
+    echo "written: $RESULTS/bench-upstream.svg"

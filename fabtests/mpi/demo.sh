@@ -23,6 +23,22 @@ need_stack mpich5
 say "building the provider"
 build_release scif-fi
 
+# Prints the lines for a program of the user's, for the MPI whose launcher is found first.
+next_commands() {
+    local found launch
+    found=$(mpiexec --version 2>&1 </dev/null)
+    case $found in
+    *"Open MPI"* | *OpenRTE*) launch='mpirun --mca pml cm --mca mtl ofi -n 2 ./program' ;;
+    *Intel*) launch='I_MPI_FABRICS=ofi mpiexec -n 2 ./program' ;;
+    *HYDRA*) launch='MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 mpiexec -n 2 ./program' ;;
+    *) launch='mpirun -n 2 ./program    # with the settings of docs/user/mpi.md' ;;
+    esac
+    printf '\nWhat to type next, for your own program:\n'
+    printf '  export FI_PROVIDER_PATH=%s FI_PROVIDER=scif\n' "$PROVIDER_DIR"
+    printf '  FI_SCIF_STATS=1 %s\n' "$launch"
+    printf 'Each rank then prints a line "scif: endpoint ..." at its end.\n'
+}
+
 dir=$RESULTS/demo
 rm -rf "$dir" && mkdir -p "$dir"
 broken=0
@@ -91,6 +107,7 @@ if [ "$PROVIDER" = scif ]; then
 fi
 printf '\nplot: %s\ndata: %s\n' "${RESULTS#"$ROOT"/}/demo.svg" "${RESULTS#"$ROOT"/}/demo.csv"
 printf '%d seconds in all\n' $((SECONDS - started))
+next_commands
 if ((broken)); then
     die "A run over $PROVIDER failed; its output is in ${dir#"$ROOT"/}."
 fi

@@ -15,6 +15,14 @@ from pathlib import Path
 STACKS = {"debian": "Debian Open MPI 4.1", "mpich5": "MPICH 5.0.2"}
 PROGRAMS = {"netpipe": "NetPIPE", "ring": "mpi4py ring", "pingpong": "mpi4py ping-pong"}
 SMALL, LARGE = 8, 1 << 20
+COLUMNS = (
+    "MPI, program: as installed by their packages, unmodified.",
+    "ranks: processes of the job. More ranks than cores take turns.",
+    "provider: libfabric's, by FI_PROVIDER.",
+    "8 B: half a round trip, or one hop of the ring. Less is better.",
+    "1 MiB: bandwidth of one direction. More is better.",
+    "against the best other: scif beside the best other provider of the same program.",
+)
 
 
 def netpipe(path):
@@ -138,8 +146,7 @@ def main():
                                          f"{seconds:.4e}", f"{rate:.2f}"))
     print(f"{machine()}\n")
     table(runs, ours)
-    print("\n8 B: half a round trip, or one hop of the ring. 1 MiB: bandwidth. "
-          "More ranks than cores take turns.")
+    print("\n" + "\n".join(COLUMNS))
     if not any(isinstance(by.get(ours), dict) and by[ours] for by in runs.values()):
         sys.exit(f"no figure for {ours}")
 

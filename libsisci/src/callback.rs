@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Callback of an object: called by the callback thread, one call at a time, until it asks for no
+//! Callback of an object: called by the callback thread, one call at a time, until it requests no
 //! more or its object ends.
 
 use std::sync::{Condvar, Mutex};

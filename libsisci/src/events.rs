@@ -68,7 +68,7 @@ impl<E> EventQueue<E> {
     }
 }
 
-/// Waits for the next event of an object. `parts` tells whether the object has ended, and returns
+/// Waits for the next event of an object. `parts` reports whether the object has ended, and returns
 /// its queue.
 ///
 /// # Errors

@@ -66,7 +66,7 @@ struct MapState {
 /// Mapping of a segment in the program.
 pub(crate) struct Map {
     pub(crate) target: Mapped,
-    /// Address of the first byte that the program asked for.
+    /// Address of the first byte that the program requested.
     pub(crate) addr: usize,
     pub(crate) len: usize,
     pub(crate) writable: bool,

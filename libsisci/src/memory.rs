@@ -159,7 +159,7 @@ impl Memory {
         Memory { fd, size, view, making, program: None }
     }
 
-    /// Returns the size in bytes that the owner asked for.
+    /// Returns the size in bytes that the owner requested.
     pub(crate) fn size(&self) -> usize {
         self.size
     }

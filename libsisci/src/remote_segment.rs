@@ -28,7 +28,7 @@ pub(crate) enum Phase {
     Refused,
     Operational,
     NotOperational,
-    /// Owner asked to disconnect.
+    /// Owner requested the disconnection.
     Disconnecting,
     /// Owner has withdrawn the segment, or died.
     Lost,
@@ -150,7 +150,7 @@ impl RemoteSegment {
         Ok(RemoteSegment::over(desc, target, callback, (Some(socket), Some(memory), phase)))
     }
 
-    /// Begins to connect (`SCI_FLAG_ASYNCHRONOUS_CONNECT`). An event tells the result.
+    /// Begins to connect (`SCI_FLAG_ASYNCHRONOUS_CONNECT`). An event reports the result.
     ///
     /// # Errors
     /// Errors of the numbers.

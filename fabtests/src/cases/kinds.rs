@@ -14,6 +14,8 @@ pub(crate) const CASES: &[Case] = &[
     case("kinds/reliable_with_prefix", 2, |r| messages(r, sys::FI_EP_RDM, true)),
     case("kinds/datagrams_without_a_receive", 2, unreceived),
     case("kinds/datagrams_before_the_close", 2, before_the_close),
+    case("kinds/datagrams_taken_slowly_before_the_close", 2, taken_slowly),
+    case("kinds/datagrams_before_the_close_of_a_stopped_sender", 2, stopped_in_the_close),
     case("kinds/more_datagrams_than_are_kept", 2, more_than_kept),
     case("kinds/prefix_when_named", 1, named),
     case("kinds/prefix_does_not_fit", 1, too_short),
@@ -130,6 +132,62 @@ fn before_the_close(rank: &Rank) -> Outcome {
     buf.fill_pattern(7);
     rig.barrier()?;
     rig.complete(1, || rig.ep.send(buf, rig.peer(), 1))?;
+    drop(rig);
+    rank.barrier(&mut || Ok(()))
+}
+
+/// Tests that a close waits longer while the receiver takes datagrams, one after the other.
+fn taken_slowly(rank: &Rank) -> Outcome {
+    const LEN: usize = 100_000;
+    const COUNT: u64 = 10;
+    const PAUSE: Duration = Duration::from_millis(30);
+    rank.only_scif("the limit of a close depends on the provider")?;
+    let rig = Rig::open(rank, &spec(sys::FI_EP_DGRAM, false))?;
+    let buf = Buf::new(LEN);
+    if rank.index == 1 {
+        rig.barrier()?;
+        for seed in 0..COUNT {
+            std::thread::sleep(PAUSE);
+            rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
+            check_eq!(rig.received(1)?.len, LEN);
+            check_eq!(buf.differs(LEN, seed), None);
+        }
+        return rig.barrier();
+    }
+    for seed in 0..COUNT {
+        buf.fill_pattern(seed);
+        rig.complete(1, || rig.ep.send(buf, rig.peer(), 1))?;
+    }
+    rig.barrier()?;
+    drop(rig);
+    rank.barrier(&mut || Ok(()))
+}
+
+/// Tests that a close waits for a receiver as long as it runs itself: a sender that was stopped
+/// meanwhile does not give up when it continues.
+fn stopped_in_the_close(rank: &Rank) -> Outcome {
+    const LEN: usize = 1 << 20;
+    const BEGIN: Duration = Duration::from_millis(20);
+    const STOPPED: Duration = Duration::from_millis(200);
+    rank.only_scif("the limit of a close depends on the provider")?;
+    let rig = Rig::open(rank, &spec(sys::FI_EP_DGRAM, false))?;
+    let buf = Buf::new(LEN);
+    if rank.index == 1 {
+        rig.barrier()?;
+        // The close begins.
+        std::thread::sleep(BEGIN);
+        rank.stop(0)?;
+        std::thread::sleep(STOPPED);
+        rank.resume(0)?;
+        std::thread::sleep(BEGIN);
+        rig.inbox.recv(buf, sys::FI_ADDR_UNSPEC, 1)?;
+        check_eq!(rig.received(1)?.len, LEN);
+        check_eq!(buf.differs(LEN, 7), None);
+        return rig.barrier();
+    }
+    buf.fill_pattern(7);
+    rig.complete(1, || rig.ep.send(buf, rig.peer(), 1))?;
+    rig.barrier()?;
     drop(rig);
     rank.barrier(&mut || Ok(()))
 }

@@ -9,6 +9,7 @@ use scif::trace::{EventKind, TraceEvent};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic_inline, parting, rendezvous, srx};
+use crate::engine::tables::pending::FragmentedSend;
 use crate::engine::tables::tag_match::PostedRecv;
 use crate::engine::tables::unmet::ALIVE_NS;
 use crate::engine::{
@@ -18,8 +19,8 @@ use crate::engine::{
 /// Interval in nanoseconds between polls of the sockets. A longer one delays accepts and connection
 /// ends.
 const LINKS_NS: u64 = 20_000;
-/// Time in nanoseconds that a closing endpoint waits for ring space. Replies that are still queued
-/// afterwards are lost.
+/// Processor time in nanoseconds that a closing endpoint waits, since its peers last took
+/// something. Replies and datagrams that they have not taken afterwards are lost.
 const CLOSE_NS: u64 = 100_000_000;
 /// Time in nanoseconds, at most `FI_SCIF_CONNECT_TIMEOUT`, that a closing endpoint waits for
 /// connections with pending operations. Operations that are still pending afterwards are lost.
@@ -133,6 +134,54 @@ fn note_tick(ep: &mut Endpoint, before: u64, now: u64) {
     }
 }
 
+/// Limit of the wait at a close. It is counted in processor time of the waiting thread: on a busy
+/// host, peers run about as long as this thread while both are runnable. A thread that is stopped
+/// loses nothing of it.
+#[derive(Debug)]
+struct CloseLimit {
+    /// Smallest value of [`untaken`] so far, so that requests of peers do not prolong the wait.
+    least: usize,
+    end: u64,
+}
+
+impl CloseLimit {
+    fn new(untaken: usize, now: u64) -> CloseLimit {
+        CloseLimit { least: untaken, end: now + CLOSE_NS }
+    }
+
+    fn restart(&mut self, now: u64) {
+        self.end = now + CLOSE_NS;
+    }
+
+    fn is_over(&mut self, untaken: usize, now: u64) -> bool {
+        if untaken < self.least {
+            self.least = untaken;
+            self.restart(now);
+        }
+        now >= self.end
+    }
+}
+
+/// Returns the processor time of this thread in nanoseconds.
+fn cpu_ns() -> u64 {
+    scif::thread_cpu_ns().1
+}
+
+/// Returns a number that decreases whenever a peer takes a part of what a close waits for.
+fn untaken(ep: &Endpoint) -> usize {
+    let (mut waiting, mut taken) = (ep.ops.kept(), 0);
+    for p in ep.peers.busy.iter().map(|p| ep.peers.at(*p)) {
+        waiting += p.queue.pending.len() + p.queue.control.len() + p.rma.posted.len();
+        for stream in &p.queue.streams {
+            match stream {
+                FragmentedSend::Message { done, .. } => taken += done,
+                FragmentedSend::Read { bytes, done, .. } => waiting += bytes.len() - done,
+            }
+        }
+    }
+    waiting.saturating_sub(taken)
+}
+
 /// Waits before the close until pending replies are in the ring, so that no peer waits in vain.
 /// Completed datagrams that were not fetched yet are waited for as well, since no error would
 /// report their loss. The same holds for connections being made: an injected message has no
@@ -143,7 +192,7 @@ fn note_tick(ep: &mut Endpoint, before: u64, now: u64) {
 pub(crate) fn drain_before_close(ep: &mut Endpoint, env: &mut Env<'_>) {
     ep.recv.unmet.close();
     ep.links.rx_closed = srx::uses_peer_srx(ep, env);
-    let mut end = scif::now_ns() + CLOSE_NS;
+    let mut limit = CloseLimit::new(untaken(ep), cpu_ns());
     let connected =
         scif::now_ns() + CLOSE_CONNECT_NS.min(crate::base::env::env().connect_timeout_ns);
     loop {
@@ -156,15 +205,34 @@ pub(crate) fn drain_before_close(ep: &mut Endpoint, env: &mut Env<'_>) {
             }
             if now < connected {
                 unfinished = true;
-                end = now + CLOSE_NS;
+                limit.restart(cpu_ns());
             } else {
                 parting::note_silent(p.id);
             }
         }
-        if !unfinished || now >= end {
+        if !unfinished || limit.is_over(untaken(ep), cpu_ns()) {
             break;
         }
         progress(ep, env);
         std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_close_waits_as_long_as_peers_take_something() {
+        let mut limit = CloseLimit::new(3, 0);
+        assert!(!limit.is_over(3, CLOSE_NS - 1));
+        assert!(!limit.is_over(2, 2 * CLOSE_NS), "a peer has taken something");
+        // Requests of peers, and replies to them, do not prolong it.
+        for untaken in [4, 3, 2, 3, 2] {
+            assert!(!limit.is_over(untaken, 3 * CLOSE_NS - 1));
+        }
+        assert!(limit.is_over(2, 3 * CLOSE_NS));
+        limit.restart(3 * CLOSE_NS);
+        assert!(!limit.is_over(2, 4 * CLOSE_NS - 1));
     }
 }

@@ -147,6 +147,11 @@ impl PostedWrites {
         write.flags = a.flags;
     }
 
+    /// Returns the number of writes in the ring.
+    pub(crate) fn len(&self) -> usize {
+        self.writes.len()
+    }
+
     /// Whether no write is in the ring.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {

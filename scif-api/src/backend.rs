@@ -213,6 +213,20 @@ impl WindowCalls for Backend {
         Backend::unregister(self, fd, offset, len)
     }
 
+    fn hide(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
+        match self {
+            Backend::Soft(endpoints) => endpoints.hide(fd, offset, len),
+            Backend::Kernel(device) => device.hide(fd, offset, len),
+        }
+    }
+
+    fn unregister_hidden(&self, fd: RawFd, range: (i64, usize), since_ns: u64) -> Result<()> {
+        match self {
+            Backend::Soft(endpoints) => endpoints.unregister_hidden(fd, range, since_ns),
+            Backend::Kernel(device) => device.unregister_hidden(fd, range, since_ns),
+        }
+    }
+
     fn end_lent(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
         match self {
             Backend::Soft(endpoints) => endpoints.end_lent(fd, offset, len),

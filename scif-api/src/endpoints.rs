@@ -217,6 +217,30 @@ impl Endpoints {
         Ok(())
     }
 
+    /// Deletes the windows of a range without a wait for RMA in progress. Their pages stay until
+    /// [`Endpoints::unregister_hidden`].
+    ///
+    /// # Errors
+    /// As [`Endpoints::unregister`].
+    pub(crate) fn hide(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
+        self.with(fd, |epd| registration::hide(epd, (offset, len)))
+    }
+
+    /// Ends `unregister` of a range that was hidden at `since_ns` of the monotonic clock.
+    ///
+    /// # Errors
+    /// Errors of the endpoint's state.
+    pub(crate) fn unregister_hidden(
+        &self,
+        fd: RawFd,
+        (offset, len): (i64, usize),
+        since_ns: u64,
+    ) -> Result<()> {
+        self.with(fd, |epd| registration::unregister_hidden(&self.0, epd, since_ns))?;
+        self.0.pins.forget(|| self.token(fd), offset, len);
+        Ok(())
+    }
+
     /// Deletes a window of [`Endpoints::lend`]. It has no pages to release, so a stopped reader
     /// delays the caller for a short time only.
     ///

@@ -141,6 +141,21 @@ impl WindowCalls for Noted {
         WindowCalls::unregister(&self.backend, fd, offset, len)
     }
 
+    fn hide(&self, fd: RawFd, offset: i64, len: usize) -> CallResult<()> {
+        self.note(format!("hide {len}"));
+        self.backend.hide(fd, offset, len)
+    }
+
+    fn unregister_hidden(
+        &self,
+        fd: RawFd,
+        (offset, len): (i64, usize),
+        since_ns: u64,
+    ) -> CallResult<()> {
+        self.note(format!("scif_unregister of {len}"));
+        self.backend.unregister_hidden(fd, (offset, len), since_ns)
+    }
+
     fn transfer(
         &self,
         fd: RawFd,
@@ -444,6 +459,23 @@ fn a_closed_key_is_out_of_reach_at_once() {
     assert_ne!(new, old);
     pair.write(&new, &[2; 8], RmaMode::Cpu).unwrap();
     assert_eq!(pages.load(0), Ok(u64::from_ne_bytes([2; 8])));
+}
+
+/// Else the limits of waits for several stopped peers would add up.
+#[test]
+fn all_windows_are_hidden_before_the_wait_for_accesses_to_one() {
+    let _alone = scif::sys::children::none();
+    let mut pair = Pair::new("hidden");
+    let pages = Pages::new(3 * PAGE).unwrap();
+    for key in 0..3 {
+        let at = usize::try_from(key).unwrap() * PAGE;
+        pair.key(key, &pages, (at, 64), READ | WRITE);
+        pair.find(key).expect("a window");
+    }
+    pair.log.lock().unwrap().clear();
+    pair.keys.remove_all_windows();
+    let expected = ["hide 4096", "scif_unregister of 4096"].map(|call| [call; 3]).concat();
+    assert_eq!(pair.log(), expected);
 }
 
 #[test]

@@ -53,14 +53,23 @@ impl RemovedKey {
     }
 }
 
-/// Holder of windows on the memory of keys.
-pub(crate) trait WindowRevoker: std::fmt::Debug + Send + Sync {
-    /// Removes the windows on the memory of a key that was removed from the table. Returns after
-    /// the accesses in progress.
-    fn revoke(&self, key: KeyPlace);
+/// Keys whose windows are removed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum RevokedKeys {
+    /// A key that was removed from the table.
+    One(KeyPlace),
+    /// Every key: peers ask for them again.
+    All,
+}
 
-    /// Removes all windows, so that peers ask for their keys again.
-    fn revoke_all(&self);
+/// Holder of windows on the memory of keys. All holders hide their windows before one of them
+/// waits, so that the limits of these waits begin together.
+pub(crate) trait WindowRevoker: std::fmt::Debug + Send + Sync {
+    /// Hides the windows on the memory of keys from accesses that have not begun.
+    fn hide(&self, keys: RevokedKeys);
+
+    /// Removes the hidden windows of these keys. Returns after the accesses in progress.
+    fn remove(&self, keys: RevokedKeys);
 }
 
 /// A key table and its memory.
@@ -121,7 +130,7 @@ impl SharedKeys {
     /// Removes the windows on the memory of a removed key. Returns after the accesses in progress,
     /// so the caller holds no lock that others need.
     pub fn remove_windows(&self, key: RemovedKey) {
-        self.revokers().iter().for_each(|revoker| revoker.revoke(key.0));
+        self.revoke(RevokedKeys::One(key.0));
     }
 
     /// Sets whether peers must notify the owner of each finished RMA. Peers with windows know it
@@ -135,7 +144,13 @@ impl SharedKeys {
     /// Removes all windows, so that peers ask for their keys again. Returns after the accesses in
     /// progress.
     pub fn remove_all_windows(&self) {
-        self.revokers().iter().for_each(|revoker| revoker.revoke_all());
+        self.revoke(RevokedKeys::All);
+    }
+
+    fn revoke(&self, keys: RevokedKeys) {
+        let revokers = self.revokers();
+        revokers.iter().for_each(|revoker| revoker.hide(keys));
+        revokers.iter().for_each(|revoker| revoker.remove(keys));
     }
 
     /// Permits windows on the memory of keys, with the meaning of their access rights. Only the

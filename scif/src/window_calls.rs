@@ -87,6 +87,23 @@ pub trait WindowCalls: Debug + Send + Sync {
     /// `scif_unregister` of one window; returns after the RMAs in progress on it.
     fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure>;
 
+    /// Hides a window from RMA that has not begun: the first step of [`WindowCalls::unregister`],
+    /// where that has two.
+    fn hide(&self, _fd: RawFd, _offset: i64, _len: usize) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Ends `scif_unregister` of a window that was hidden at `since_ns` of the monotonic clock.
+    /// Limits of the implementation count from then. Returns after the RMAs in progress on it.
+    fn unregister_hidden(
+        &self,
+        fd: RawFd,
+        (offset, len): (i64, usize),
+        _since_ns: u64,
+    ) -> Result<(), Failure> {
+        self.unregister(fd, offset, len)
+    }
+
     /// `scif_unregister` of a window of [`WindowCalls::lend_at`].
     fn end_lent(&self, fd: RawFd, offset: i64, len: usize) -> Result<(), Failure> {
         self.unregister(fd, offset, len)

@@ -20,6 +20,10 @@ const SHORT: &[(&str, &str)] = &[("FI_SCIF_MR_CLOSE_TIMEOUT", "200ms")];
 const SHORT_BY_DMA: &[(&str, &str)] =
     &[("SCIF_DMA_MIN", "0"), ("FI_SCIF_MR_CLOSE_TIMEOUT", "200ms")];
 
+/// Setting with which the close of a region that waited for each peer would exceed the time limit
+/// of the case.
+const LONG: &[(&str, &str)] = &[("SCIF_DMA_MIN", "0"), ("FI_SCIF_MR_CLOSE_TIMEOUT", "5s")];
+
 pub(crate) const CASES: &[Case] = &[
     case("death/register_killed", 2, |r| ends(r, Access::Register, End::Killed)),
     case("death/register_stopped", 2, |r| ends(r, Access::Register, End::Stopped)),
@@ -41,6 +45,14 @@ pub(crate) const CASES: &[Case] = &[
     case("death/region_written_by_a_stopped_peer_by_dma", 2, stopped_in_a_region)
         .under(SHORT_BY_DMA)
         .within(20),
+    case("death/region_written_by_three_stopped_peers", 4, |r| three_stopped(r, false))
+        .under(LONG)
+        .within(14),
+    case("death/region_written_by_three_stopped_peers_after_the_close", 4, |r| {
+        three_stopped(r, true)
+    })
+    .under(LONG)
+    .within(14),
 ];
 
 const PAGE: usize = 4096;
@@ -231,31 +243,53 @@ impl SurvivorStream<'_, '_> {
     }
 }
 
-/// Tests that a region can be closed while a peer is stopped that writes to it. The peer is killed
+/// Tests that a region can be closed while peers are stopped that write to it. The peers are killed
 /// afterwards, and the memory is that of the program.
 fn stopped_in_a_region(rank: &Rank) -> Outcome {
+    stopped_writers(rank, false)
+}
+
+/// Tests the same with three peers, whose windows a thread removes if the endpoint is closed first.
+fn three_stopped(rank: &Rank, closes_endpoint: bool) -> Outcome {
+    if std::env::var_os("FI_SCIF_TRANSPORT").is_none_or(|name| name != "scif") {
+        return Err(Fail::NotHere("peers have no windows of the engine".into()));
+    }
+    stopped_writers(rank, closes_endpoint)
+}
+
+fn stopped_writers(rank: &Rank, closes_endpoint: bool) -> Outcome {
     if std::env::var_os("FI_SCIF_TRANSPORT").is_some_and(|name| name == "kernel") {
         return Err(Fail::NotHere("no process is stopped inside a copy by a driver".into()));
     }
     let rig = Rig::open(rank, &spec())?;
-    let memory = Buf::private(4 * LARGE)?;
+    // The copy of a part takes much longer than all between two copies.
+    let part = 16 * LARGE;
+    let memory = Buf::private((rank.count - 1) * part)?;
     let (mr, remotes) = rig.share(memory, REMOTE)?;
-    if rank.index == 1 {
-        let there = from(&remotes, 0, 0)?;
-        let buf = Buf::pattern(4 * LARGE, 3);
+    if rank.index > 0 {
+        let there = from(&remotes, 0, (rank.index - 1) * part)?;
+        let buf = Buf::pattern(part, 3);
         rig.barrier()?;
         loop {
-            rig.complete(1, || rig.ep.write(buf, rig.peer(), there.addr, there.key, 1))?;
+            rig.complete(1, || rig.ep.write(buf, rig.to(0), there.addr, there.key, 1))?;
         }
     }
     rig.barrier()?;
-    rig.wait("the first write", || Ok((memory.differs(memory.len(), 3).is_none()).then_some(())))?;
-    rank.stop(1)?;
-    rank.step("closing the region of a stopped peer");
+    let written = |n| memory.sub((n - 1) * part, part).differs(part, 3).is_none();
+    rig.wait("the first writes", || Ok((1..rank.count).all(written).then_some(())))?;
+    (1..rank.count).try_for_each(|peer| rank.stop(peer))?;
+    rank.step("closing the region of stopped peers");
+    let mut rig = Some(rig);
+    if closes_endpoint {
+        drop(rig.take());
+    }
     mr.close()?;
-    rank.kill(1)?;
+    (1..rank.count).try_for_each(|peer| rank.kill(peer))?;
     memory.fill_pattern(5);
-    rig.silence(STOPPED)?;
+    match rig {
+        Some(rig) => rig.silence(STOPPED)?,
+        None => std::thread::sleep(STOPPED),
+    }
     check_eq!(memory.differs(memory.len(), 5), None);
     Ok(())
 }

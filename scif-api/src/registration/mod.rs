@@ -218,7 +218,7 @@ fn undo(
     let table = &link.own.table;
     if table.touches(at, size)? {
         table.delete(at, size)?;
-        retire(inner, epd, link, (ANSWER_NS, inner.config.window_rest_ns))?;
+        retire(inner, epd, link, &RestLimits::new(ANSWER_NS, inner.config.window_rest_ns))?;
     }
     // A window that the peer has mapped already keeps its pages.
     page_restore::move_left(inner, epd, link)
@@ -349,16 +349,52 @@ fn leave_unmoved(inner: &Inner, addr: usize) -> Place {
 pub(crate) fn unregister(
     inner: &Inner,
     epd: &Arc<Epd>,
-    (offset, len): (i64, usize),
+    range: (i64, usize),
     limit_ns: u64,
 ) -> Result<()> {
+    let range = valid_range(range)?;
+    let link = epd.connected()?;
+    let held = epd.sharer.control.lock();
+    delete(link, range)?;
+    retire(inner, epd, link, &RestLimits::new(ANSWER_NS, limit_ns))?;
+    drop(held);
+    // The window may have used pages of another connection in place.
+    page_restore::take_back(inner);
+    Ok(())
+}
+
+/// Deletes the windows of a range, without a wait for RMA in progress.
+pub(crate) fn hide(epd: &Arc<Epd>, range: (i64, usize)) -> Result<()> {
+    let range = valid_range(range)?;
+    let link = epd.connected()?;
+    let _held = epd.sharer.control.lock();
+    delete(link, range)
+}
+
+/// Ends `unregister` of windows that were hidden at `since_ns` of the monotonic clock.
+pub(crate) fn unregister_hidden(inner: &Inner, epd: &Arc<Epd>, since_ns: u64) -> Result<()> {
+    let link = epd.connected()?;
+    let held = epd.sharer.control.lock();
+    let limits = RestLimits::new(ANSWER_NS, inner.config.window_rest_ns);
+    retire(inner, epd, link, &RestLimits { since_ns, ..limits })?;
+    drop(held);
+    page_restore::take_back(inner);
+    Ok(())
+}
+
+/// Returns offset and length of a range of whole pages.
+fn valid_range((offset, len): (i64, usize)) -> Result<(u64, u64)> {
     let at = u64::try_from(offset).map_err(|_| Failure::Invalid)?;
     let size = len as u64;
     if len == 0 || !aligned(size) || !aligned(at) || size > OFFSET_MAX - at {
         return Err(Failure::Invalid);
     }
-    let link = epd.connected()?;
-    let held = epd.sharer.control.lock();
+    Ok((at, size))
+}
+
+/// Marks the windows of a range as deleted, if it has whole windows only. The caller holds the
+/// control lock.
+fn delete(link: &Link, (at, size): (u64, u64)) -> Result<()> {
     let table = &link.own.table;
     let runs = table.runs(at, size, false, false)?;
     let whole = runs.iter().all(|run| run.skip == 0 && run.len == run.window.len);
@@ -371,24 +407,35 @@ pub(crate) fn unregister(
     if !whole || cut {
         return Err(Failure::NoWindow);
     }
-    table.delete(at, size)?;
-    retire(inner, epd, link, (ANSWER_NS, limit_ns))?;
-    drop(held);
-    // The window may have used pages of another connection in place.
-    page_restore::take_back(inner);
-    Ok(())
+    table.delete(at, size)
+}
+
+/// Limits of a retirement, in nanoseconds.
+#[derive(Clone, Copy, Debug)]
+struct RestLimits {
+    /// Time of the monotonic clock from which `rest_ns` counts.
+    since_ns: u64,
+    /// Limit of RMA in progress.
+    rest_ns: u64,
+    /// Limit of the peer's answer.
+    answer_ns: u64,
+}
+
+impl RestLimits {
+    fn new(answer_ns: u64, rest_ns: u64) -> RestLimits {
+        RestLimits { since_ns: now_ns(), rest_ns, answer_ns }
+    }
 }
 
 /// Finishes the deletion of windows that no RMA can find any more. Waits for RMAs that found
-/// them, then releases the pages unless the peer maps them. The caller holds the control lock. The
-/// limits are those of the peer's answer and of RMA in progress, in nanoseconds.
-fn retire(inner: &Inner, epd: &Epd, link: &Link, (answer_ns, limit_ns): (u64, u64)) -> Result<()> {
+/// them, then releases the pages unless the peer maps them. The caller holds the control lock.
+fn retire(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits) -> Result<()> {
+    let RestLimits { since_ns, rest_ns: limit_ns, answer_ns } = *limits;
     // SYNC POINT: pairs with `OwnTable::copying`. A call that does not see the deletion is seen
     // copying.
     scif_ring::full_fence();
-    let begin = now_ns();
     loop {
-        let long = now_ns() - begin;
+        let long = now_ns().saturating_sub(since_ns);
         if is_at_rest(epd, link, long > DEATH_NS)? {
             break;
         }
@@ -550,12 +597,12 @@ pub(crate) fn end_windows(inner: &Inner, epd: &Epd) {
     let _held = epd.sharer.control.lock();
     // The service thread has waited before, and serves all endpoints.
     let limits = match thread::is_ours() {
-        true => (SERVICE_ANSWER_NS, SERVICE_ANSWER_NS),
-        false => (ANSWER_NS, inner.config.window_rest_ns),
+        true => RestLimits::new(SERVICE_ANSWER_NS, SERVICE_ANSWER_NS),
+        false => RestLimits::new(ANSWER_NS, inner.config.window_rest_ns),
     };
     let table = &link.own.table;
     let deleted = table.delete(0, OFFSET_MAX + 1);
-    let deleted = deleted.and_then(|()| retire(inner, epd, link, limits));
+    let deleted = deleted.and_then(|()| retire(inner, epd, link, &limits));
     if let Err(failure) = deleted {
         log::debug!(
             "endpoint at port {}: deletion of its windows at its close failed: {failure}",

@@ -319,9 +319,9 @@ fn attr_len(api: u32) -> usize {
 /// reset. The caller does not hold the domain lock, which other threads need meanwhile.
 pub(crate) fn wait_until_left(dom: &DomainShared, key: Option<RemovedKey>, limit_ns: u64) {
     let Some(key) = key else { return };
+    let end = now_ns().saturating_add(limit_ns);
     dom.keys.remove_windows(key);
     let slot = key.slot();
-    let end = now_ns().saturating_add(limit_ns);
     let mut polls = 0;
     loop {
         let mut st = dom.gate.lock();

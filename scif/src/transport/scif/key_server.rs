@@ -23,13 +23,14 @@ use super::sender::{Sender, Wire};
 use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::failure::Failure;
-use crate::keys::{KeyPlace, KeyRights, SharedKeys, WindowRevoker};
+use crate::keys::{KeyPlace, KeyRights, RevokedKeys, SharedKeys, WindowRevoker};
 use crate::peer_windows::{KeyWindow, WindowCounts};
 use crate::remote_reads::WireMemory;
 use crate::sys::epoll::Event;
 use crate::sys::errno::lock;
 use crate::sys::logging::OnceEach;
 use crate::sys::pages::PAGE;
+use crate::sys::time::now_ns;
 use crate::sys::{descriptor, thread};
 use crate::window_calls::{WindowAccess, WindowCalls};
 
@@ -109,8 +110,8 @@ struct LentWindow {
 /// Memory that a window shows.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum WindowUse {
-    /// Pages of a key.
-    Key,
+    /// Pages of a key, hidden since a time in nanoseconds.
+    Key { since_ns: u64 },
     /// Payloads of messages.
     Loan,
 }
@@ -121,6 +122,19 @@ struct EndingWindows {
     number: u64,
     /// Keys that shared them.
     keys: Vec<KeyPlace>,
+    /// Hidden windows that no thread unregisters yet, and the time in nanoseconds at which the last
+    /// one was hidden.
+    hidden: Vec<RemovedWindow>,
+    since_ns: u64,
+}
+
+impl EndingWindows {
+    fn concern(&self, keys: RevokedKeys) -> bool {
+        match keys {
+            RevokedKeys::One(key) => self.keys.contains(&key),
+            RevokedKeys::All => true,
+        }
+    }
 }
 
 /// Connected key channel of an initiator.
@@ -295,7 +309,8 @@ impl KeyServer {
                 let mut served = lock(&self.served);
                 if served.is_stopped {
                     drop(served);
-                    self.revoke_all();
+                    self.hide(RevokedKeys::All);
+                    self.remove(RevokedKeys::All);
                     served = lock(&self.served);
                     let channels = std::mem::take(&mut served.channels);
                     let lent = std::mem::take(&mut served.lent_once);
@@ -401,43 +416,12 @@ impl KeyServer {
         Some(KeyWindow { entry: *entry, begin: pages.begin as u64, len: pages.len as u64, offset })
     }
 
-    /// Removes windows from the descriptions, then unregisters them without the lock, since that
-    /// waits for accesses in progress. Returns after those of all windows that `is_awaited` names,
-    /// also of windows that another thread unregisters.
-    fn remove(
-        &self,
-        select: impl Fn(&ChannelWindows) -> Vec<WindowPages>,
-        is_awaited: impl Fn(&EndingWindows, u64) -> bool,
-    ) {
-        let mut served = lock(&self.served);
-        let (mut removed, mut keys) = (Vec::new(), Vec::new());
-        for channel in &mut served.channels {
-            for pages in select(&channel.windows) {
-                removed.extend(channel.take(&pages, &mut keys));
-            }
-        }
-        let number = served.next_ending;
-        if !removed.is_empty() {
-            served.next_ending += 1;
-            served.ending.push(EndingWindows { number, keys });
-            drop(served);
-            removed.into_iter().for_each(|window| self.unregister(window, WindowUse::Key));
-            served = lock(&self.served);
-            served.ending.retain(|ending| ending.number != number);
-            self.ended.notify_all();
-        }
-        let others =
-            |served: &mut Served| served.ending.iter().any(|ending| is_awaited(ending, number));
-        let served = self.ended.wait_while(served, others);
-        drop::<MutexGuard<'_, Served>>(served.unwrap_or_else(PoisonError::into_inner));
-    }
-
     fn unregister(&self, window: RemovedWindow, of: WindowUse) {
         let RemovedWindow { stream, offset, len } = window;
         self.unregistered.add(1);
         let (calls, fd) = stream.parts();
         let unregister = |calls: &dyn WindowCalls| match of {
-            WindowUse::Key => calls.unregister(fd, offset, len),
+            WindowUse::Key { since_ns } => calls.unregister_hidden(fd, (offset, len), since_ns),
             WindowUse::Loan => calls.end_lent(fd, offset, len),
         };
         match calls.key_windows().map(unregister) {
@@ -450,6 +434,16 @@ impl KeyServer {
         }
         // The channel may have ended meanwhile: its close waits.
         self.sender.dispose(stream);
+    }
+}
+
+impl ChannelWindows {
+    /// Returns the pages of the windows on the memory of keys.
+    fn of(&self, keys: RevokedKeys) -> Vec<WindowPages> {
+        match keys {
+            RevokedKeys::One(key) => self.by_key.get(&key).copied().into_iter().collect(),
+            RevokedKeys::All => self.by_pages.keys().copied().collect(),
+        }
     }
 }
 
@@ -501,17 +495,63 @@ fn refuse(failure: &Failure) {
 }
 
 impl WindowRevoker for KeyServer {
-    fn revoke(&self, key: KeyPlace) {
-        self.remove(
-            |windows| windows.by_key.get(&key).copied().into_iter().collect(),
-            |ending, _| ending.keys.contains(&key),
-        );
+    /// Removes the windows from the descriptions, and hides them without the lock: a channel may be
+    /// waiting for RMA on another window.
+    fn hide(&self, keys: RevokedKeys) {
+        let mut served = lock(&self.served);
+        let (mut hidden, mut shared_by) = (Vec::new(), Vec::new());
+        for channel in &mut served.channels {
+            for pages in channel.windows.of(keys) {
+                hidden.extend(channel.take(&pages, &mut shared_by));
+            }
+        }
+        if hidden.is_empty() {
+            return;
+        }
+        let number = served.next_ending;
+        served.next_ending += 1;
+        let ending =
+            EndingWindows { number, keys: shared_by, hidden: Vec::new(), since_ns: now_ns() };
+        served.ending.push(ending);
+        drop(served);
+        for RemovedWindow { stream, offset, len } in &hidden {
+            let (calls, fd) = stream.parts();
+            match calls.key_windows().map(|calls| calls.hide(fd, *offset, *len)) {
+                Some(Ok(())) | None => {}
+                // It ends with the channel, unless `unregister` succeeds.
+                Some(Err(failure)) => log::debug!("hiding the window of a key: {failure}"),
+            }
+        }
+        let mut served = lock(&self.served);
+        if let Some(ending) = served.ending.iter_mut().find(|ending| ending.number == number) {
+            ending.hidden = hidden;
+            ending.since_ns = now_ns();
+        }
     }
 
-    fn revoke_all(&self) {
-        self.remove(
-            |windows| windows.by_pages.keys().copied().collect(),
-            |ending, number| ending.number < number,
-        );
+    /// Unregisters hidden windows without the lock, since that waits for accesses in progress.
+    /// Waits also for those of windows that another thread hides or unregisters.
+    fn remove(&self, keys: RevokedKeys) {
+        let mut served = lock(&self.served);
+        // Later ones concern later keys.
+        let last = served.next_ending;
+        let is_awaited = |ending: &EndingWindows| ending.number < last && ending.concern(keys);
+        loop {
+            let is_hidden =
+                |ending: &&mut EndingWindows| is_awaited(ending) && !ending.hidden.is_empty();
+            let Some(ending) = served.ending.iter_mut().find(is_hidden) else { break };
+            let (number, since_ns) = (ending.number, ending.since_ns);
+            let hidden = std::mem::take(&mut ending.hidden);
+            drop(served);
+            for window in hidden {
+                self.unregister(window, WindowUse::Key { since_ns });
+            }
+            served = lock(&self.served);
+            served.ending.retain(|ending| ending.number != number);
+            self.ended.notify_all();
+        }
+        let others = |served: &mut Served| served.ending.iter().any(is_awaited);
+        let served = self.ended.wait_while(served, others);
+        drop::<MutexGuard<'_, Served>>(served.unwrap_or_else(PoisonError::into_inner));
     }
 }

@@ -469,11 +469,21 @@ conformance_mpss() {
 
 conformance_device() {
     gate "conformance over the driver's ioctls, as an ordinary user"
+    device_as_nobody conformance-driver-nobody SCIF_DEVICE=/dev/scif SCIF_DEVICE_TRAPS=1
+}
+
+conformance_mpss_device() {
+    gate "conformance over the ioctls of MPSS 3, as an ordinary user"
+    device_as_nobody conformance-mpss-nobody SCIF_DEVICE=/dev/mic/scif
+}
+
+# device_as_nobody LOG VARIABLE=VALUE...: all cases over the stand-in device, as an ordinary user.
+device_as_nobody() {
     [ -z "$ORDINARY" ] || echo "     $ORDINARY"
-    DESCRIPTORS=8192 cases_of "conformance, no capabilities" conformance-driver-nobody \
+    DESCRIPTORS=8192 cases_of "conformance, no capabilities" "$1" \
         as_nobody "$TARGET/release/conformance" "$wheel/libfabric.so.1" \
         "$ROOT/build/lib/libscifdev.so" -- env SCIF_DOMAIN=nobody FI_SCIF_TRANSPORT=kernel \
-        SCIF_DEVICE=/dev/scif SCIF_DEVICE_TRAPS=1 LD_PRELOAD=./libscifdev.so \
+        "${@:2}" LD_PRELOAD=./libscifdev.so \
         timeout -k 10 1500 ./conformance --lib ./libfabric.so.1 --prov "$PROVIDER" --over-driver
 }
 

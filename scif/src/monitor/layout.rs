@@ -243,6 +243,8 @@ macro_rules! words {
     };
 }
 
+pub(super) use words;
+
 words! {
     /// Kind of an operation.
     OpKind {

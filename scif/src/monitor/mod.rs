@@ -12,6 +12,7 @@
 mod kept;
 pub mod layout;
 pub mod report;
+pub mod sisci;
 mod table;
 
 pub use kept::keep_peers;

@@ -275,12 +275,12 @@ impl Seen {
 }
 
 /// Returns text of another process without control characters, which terminals would obey.
-fn printable(bytes: &[u8]) -> String {
+pub(super) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-fn at(words: SharedWords, index: usize) -> u64 {
+pub(super) fn at(words: SharedWords, index: usize) -> u64 {
     words.get(index).map_or(0, |word| word.get())
 }
 

@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::io::Errno;
+use scif::monitor::sisci::{ObjectFields, ObjectRecord, ObjectTable, SisciIdentity};
 use scif::names::{Names, SocketFile};
 use scif::sys::fork::{Maker, PrivateFd};
 use scif::sys::{process, unix};
@@ -31,6 +32,8 @@ pub(crate) struct Context {
     /// Thread that executes transfers, started by the first queue.
     transfers: OnceLock<Arc<Poller>>,
     pub(crate) faults: Faults,
+    /// Memory in which `scifctl` finds the objects of this process.
+    shown: Option<Arc<ObjectTable>>,
     maker: Maker,
     uid: u32,
     presence: Mutex<Option<Arc<Presence>>>,
@@ -56,6 +59,16 @@ impl Drop for Presence {
     }
 }
 
+/// Returns the description of this process for `scifctl`.
+fn identity(settings: &Settings, names: &Names) -> SisciIdentity {
+    let (dir, domain) = match names {
+        Names::Abstract { domain } => (String::new(), domain),
+        Names::Dir { dir, domain } => (dir.display().to_string(), domain),
+    };
+    let (node, adapters) = (settings.node.number(), settings.adapters);
+    SisciIdentity { node, adapters, domain: domain.clone(), dir }
+}
+
 impl Context {
     /// Joins the node of the settings.
     ///
@@ -68,14 +81,15 @@ impl Context {
         let names = Names::new(engine.runtime_dir.as_deref(), engine.domain.as_deref(), uid)
             .inspect_err(|error| log::warn!("SCIInitialize: {error}"))?;
         let context = Arc::new(Context {
-            names,
             service: Poller::start("sisci-service")?,
             callbacks: Poller::start("sisci-callback")?,
             transfers: OnceLock::new(),
             faults: Faults::new(settings.faults.clone()),
+            shown: ObjectTable::create(&identity(&settings, &names)),
             maker: Maker::here(),
             uid,
             presence: Mutex::new(None),
+            names,
             settings,
         });
         context.join()?;
@@ -103,6 +117,11 @@ impl Context {
             self.settings.node.number()
         );
         fail(SciError::Nospc)
+    }
+
+    /// Publishes an object for `scifctl` until the record is dropped.
+    pub(crate) fn publish(&self, fields: &ObjectFields) -> ObjectRecord {
+        self.shown.as_ref().map(|table| table.publish(fields)).unwrap_or_default()
     }
 
     /// Binds a socket to a name and listens.

@@ -6,6 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::io::Errno;
+use scif::monitor::sisci::layout::{ObjectKind, flag, record};
+use scif::monitor::sisci::{ObjectFields, ObjectRecord};
 use scif::slab::SlabId;
 use scif::sys::epoll::Event;
 use scif::sys::fork::PrivateFd;
@@ -95,6 +97,8 @@ pub(crate) struct Interrupt {
     server: Arc<Server>,
     source: OnceLock<SlabId>,
     state: Mutex<InterruptState>,
+    /// Record for `scifctl`.
+    shown: ObjectRecord,
 }
 
 /// Request for an interrupt.
@@ -105,6 +109,22 @@ pub(crate) struct NewInterrupt {
     pub(crate) fixed: Option<u32>,
     pub(crate) flags: u32,
     pub(crate) callback: Option<Callback<Delivery>>,
+}
+
+impl NewInterrupt {
+    /// Returns the fields that `scifctl` shows.
+    fn fields(&self, node: u32, number: u32) -> ObjectFields {
+        let is_data = self.kind == Kind::DataInterrupt;
+        let kind = if is_data { ObjectKind::DataInterrupt } else { ObjectKind::Interrupt };
+        let flags = [
+            (flags::USE_CALLBACK, flag::CALLBACK),
+            (flags::SHARED_INT, flag::SHARED),
+            (flags::COUNTING_INT, flag::COUNTING),
+        ];
+        let flags = flags.into_iter().filter(|(of_program, _)| self.flags & of_program != 0);
+        let flags = flags.map(|(_, shown)| shown).sum();
+        ObjectFields { flags, ..ObjectFields::new(kind, node, number) }
+    }
 }
 
 /// Takes data without waiting.
@@ -168,6 +188,7 @@ impl Interrupt {
             None => Interrupt::free_number(context, new.kind, shared)?,
         };
         let (number, server) = found;
+        let shown = context.publish(&new.fields(context.settings.node.number(), number));
         let interrupt = Arc::new(Interrupt {
             own: OnceLock::new(),
             desc: Arc::clone(desc),
@@ -179,6 +200,7 @@ impl Interrupt {
             server,
             source: OnceLock::new(),
             state: Mutex::new(InterruptState::default()),
+            shown,
         });
         let _ = interrupt.own.set(Arc::downgrade(&interrupt));
         desc.hold();
@@ -253,15 +275,25 @@ impl Interrupt {
                     return Ok(None);
                 }
                 state.counted -= 1;
+                self.shown.count();
                 Ok(Some(Delivery::new()))
             }
             Line::Data { rx, .. } => {
                 if let Some(data) = state.kept.take() {
                     return Ok(Some(data));
                 }
-                next_data(rx)
+                let data = next_data(rx)?;
+                if data.is_some() {
+                    self.shown.count();
+                }
+                Ok(data)
             }
         }
+    }
+
+    /// Publishes the number of connections.
+    fn show_connections(&self) {
+        self.shown.set(record::PEERS, self.server.connected() as u64);
     }
 
     /// Waits for a trigger, and returns its data.
@@ -312,9 +344,13 @@ impl Host for Interrupt {
         Ok(Grant { size: 0, fd })
     }
 
-    fn joined(&self, _request: &Packet) {}
+    fn joined(&self, _request: &Packet) {
+        self.show_connections();
+    }
 
-    fn left(&self, _request: &Packet, _gracefully: bool) {}
+    fn left(&self, _request: &Packet, _gracefully: bool) {
+        self.show_connections();
+    }
 }
 
 #[cfg(test)]

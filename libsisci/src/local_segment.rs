@@ -6,6 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use rustix::io::Errno;
+use scif::monitor::sisci::layout::{LOCAL_HOST_BIT, ObjectKind, ObjectState, flag, record};
+use scif::monitor::sisci::{ObjectFields, ObjectRecord};
 
 use crate::callback::Callback;
 use crate::context::Context;
@@ -76,6 +78,8 @@ pub(crate) struct LocalSegment {
     servers: Vec<Arc<Server>>,
     state: Mutex<LocalState>,
     changed: Condvar,
+    /// Record for `scifctl`.
+    shown: ObjectRecord,
     /// Connection to the owner of an attached segment.
     _owner: Option<scif::sys::fork::PrivateFd>,
 }
@@ -104,6 +108,19 @@ fn listen(context: &Arc<Context>, id: u32, flags: u32) -> Outcome<(u32, Arc<Serv
         }
     }
     fail(SciError::SegmentidUsed)
+}
+
+/// Returns the flags of a segment that `scifctl` shows.
+fn shown_flags(flags: u32) -> u64 {
+    [
+        (flags::USE_CALLBACK, flag::CALLBACK),
+        (flags::PRIVATE, flag::PRIVATE),
+        (flags::BROADCAST, flag::BROADCAST),
+    ]
+    .into_iter()
+    .filter(|(of_program, _)| flags & of_program != 0)
+    .map(|(_, shown)| shown)
+    .sum()
 }
 
 /// Joins a reflective memory group. Returns its memory, if it has a member already.
@@ -193,6 +210,13 @@ impl LocalSegment {
         if memory.is_none() && !has(flags::EMPTY) {
             memory = Some(Memory::new(new.size)?);
         }
+        let state = if memory.is_some() { ObjectState::Created } else { ObjectState::Empty };
+        let fields = ObjectFields {
+            state,
+            size: new.size as u64,
+            flags: shown_flags(new.flags),
+            ..ObjectFields::new(ObjectKind::Segment, context.settings.node.number(), id)
+        };
         let segment = Arc::new(LocalSegment {
             desc: Arc::clone(desc),
             id,
@@ -202,6 +226,7 @@ impl LocalSegment {
             servers,
             state: Mutex::new(LocalState { memory: memory.map(Arc::new), ..LocalState::default() }),
             changed: Condvar::new(),
+            shown: context.publish(&fields),
             _owner: None,
         });
         for server in &segment.servers {
@@ -226,6 +251,12 @@ impl LocalSegment {
         let (answer, mut fds) = wire::answer(&socket, None)?;
         let fd = fds.pop().ok_or(SciError::ConnectionRefused)?;
         let memory = Memory::of_peer(fd, answer.size)?;
+        let fields = ObjectFields {
+            state: ObjectState::Attached,
+            size: memory.size() as u64,
+            flags: shown_flags(new.flags),
+            ..ObjectFields::new(ObjectKind::Segment, context.settings.node.number(), new.id)
+        };
         desc.hold();
         Ok(Arc::new(LocalSegment {
             desc: Arc::clone(desc),
@@ -239,6 +270,7 @@ impl LocalSegment {
                 ..LocalState::default()
             }),
             changed: Condvar::new(),
+            shown: context.publish(&fields),
             _owner: Some(socket),
         }))
     }
@@ -254,6 +286,7 @@ impl LocalSegment {
             return fail(SciError::IllegalOperation);
         }
         state.adapters.entry(adapter).or_insert(Access::Prepared);
+        self.show(&state);
         Ok(())
     }
 
@@ -271,13 +304,11 @@ impl LocalSegment {
     pub(crate) fn set_available(&self, adapter: u32) -> Outcome<()> {
         self.desc.context.check_adapter(adapter)?;
         self.check_connectable()?;
-        match take(&self.state).adapters.get_mut(&adapter) {
-            None => fail(SciError::SegmentNotPrepared),
-            Some(access) => {
-                *access = Access::Available;
-                Ok(())
-            }
-        }
+        let mut state = take(&self.state);
+        let access = state.adapters.get_mut(&adapter).ok_or(SciError::SegmentNotPrepared)?;
+        *access = Access::Available;
+        self.show(&state);
+        Ok(())
     }
 
     /// Refuses later connections (`SCISetSegmentUnavailable`). Present ones of the adapter get
@@ -288,9 +319,13 @@ impl LocalSegment {
     pub(crate) fn set_unavailable(&self, adapter: u32, event: Option<EventReason>) -> Outcome<()> {
         self.desc.context.check_adapter(adapter)?;
         self.check_connectable()?;
-        match take(&self.state).adapters.get_mut(&adapter) {
-            Some(access) if *access == Access::Available => *access = Access::Prepared,
-            _ => return fail(SciError::IllegalOperation),
+        {
+            let mut state = take(&self.state);
+            match state.adapters.get_mut(&adapter) {
+                Some(access) if *access == Access::Available => *access = Access::Prepared,
+                _ => return fail(SciError::IllegalOperation),
+            }
+            self.show(&state);
         }
         let Some(event) = event else { return Ok(()) };
         let is_affected = |request: &Packet| {
@@ -303,7 +338,35 @@ impl LocalSegment {
                 server.disconnect(is_affected);
             }
         }
+        self.show_connections();
         Ok(())
+    }
+
+    /// Publishes a changed state.
+    fn show(&self, state: &LocalState) {
+        let adapters: u64 = state
+            .adapters
+            .iter()
+            .filter(|(_, access)| **access == Access::Available)
+            .map(|(adapter, _)| 1_u64 << (*adapter).min(LOCAL_HOST_BIT))
+            .sum();
+        let shown = match (&state.memory, adapters, state.adapters.is_empty()) {
+            (None, ..) => ObjectState::Empty,
+            (_, 0, true) => ObjectState::Created,
+            (_, 0, false) => ObjectState::Prepared,
+            _ => ObjectState::Available,
+        };
+        self.shown.set_state(shown);
+        self.shown.set(record::ADAPTER, adapters);
+        if state.shared {
+            self.shown.set(record::FLAGS, shown_flags(self.flags) | flag::SHARED);
+        }
+    }
+
+    /// Publishes the number of connections.
+    fn show_connections(&self) {
+        let connected: usize = self.servers.iter().map(|server| server.connected()).sum();
+        self.shown.set(record::PEERS, connected as u64);
     }
 
     fn check_connectable(&self) -> Outcome<()> {
@@ -321,6 +384,7 @@ impl LocalSegment {
             return fail(SciError::IllegalOperation);
         }
         state.shared = true;
+        self.show(&state);
         Ok(())
     }
 
@@ -401,6 +465,7 @@ impl LocalSegment {
             return fail(SciError::OutOfRange);
         }
         state.memory = Some(Arc::new(Memory::of_program(addr, size)?));
+        self.show(&state);
         Ok(())
     }
 
@@ -458,6 +523,7 @@ impl LocalSegment {
     /// Reports an event of a connection. Attached processes are no connections.
     fn tell(&self, request: &Packet, reason: EventReason) {
         if request.kind() == Some(PacketKind::Connect) {
+            self.show_connections();
             self.happened(LocalEvent {
                 reason,
                 node: request.node,

@@ -3,6 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
+use scif::monitor::sisci::layout::{ObjectKind, flag};
+use scif::monitor::sisci::{ObjectFields, ObjectRecord};
 use scif::sys::mmap::PAGE;
 use scif::sys::pages;
 
@@ -35,6 +37,21 @@ impl Mapped {
         match self {
             Mapped::Local(segment) => segment.put(),
             Mapped::Remote(segment) => segment.put(),
+        }
+    }
+
+    /// Returns the fields that `scifctl` shows of a mapping at an address.
+    fn fields(&self, part: &Part, addr: usize) -> ObjectFields {
+        let (node, id, remote) = match self {
+            Mapped::Local(segment) => (segment.desc.context.settings.node.number(), segment.id, 0),
+            Mapped::Remote(segment) => (segment.target.node, segment.target.id, flag::REMOTE),
+        };
+        ObjectFields {
+            size: part.size as u64,
+            offset: part.offset as u64,
+            flags: remote | if part.writable { flag::WRITABLE } else { 0 },
+            address: addr as u64,
+            ..ObjectFields::new(ObjectKind::Map, node, id)
         }
     }
 
@@ -73,6 +90,8 @@ pub(crate) struct Map {
     /// Range of whole pages.
     area: (usize, usize),
     state: Mutex<MapState>,
+    /// Record for `scifctl`.
+    _shown: ObjectRecord,
 }
 
 impl Map {
@@ -85,8 +104,11 @@ impl Map {
         let memory = target.get()?;
         let mapped = Map::place(&memory, &part);
         let (addr, area) = mapped.inspect_err(|_| target.put())?;
-        target.desc().hold();
+        let desc = target.desc();
+        desc.hold();
+        let shown = desc.context.publish(&target.fields(&part, addr));
         Ok(Arc::new(Map {
+            _shown: shown,
             target,
             addr,
             len: part.size,

@@ -5,6 +5,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
+use scif::monitor::sisci::layout::{ObjectKind, record};
+use scif::monitor::sisci::{ObjectFields, ObjectRecord};
 use scif::sys::fork::PrivateFd;
 use scif::sys::{epoll, unix};
 
@@ -28,6 +30,8 @@ pub(crate) struct RemoteInterrupt {
     pub(crate) kind: Kind,
     node: NodeId,
     owners: Mutex<Vec<Owner>>,
+    /// Record for `scifctl`.
+    shown: ObjectRecord,
 }
 
 /// Whether a descriptor of an owner is one to which a trigger can be written without blocking.
@@ -96,8 +100,16 @@ impl RemoteInterrupt {
             return fail(SciError::NoSuchSegment);
         }
         desc.hold();
+        let is_data = kind == Kind::DataInterrupt;
+        let shown_kind = if is_data { ObjectKind::DataTrigger } else { ObjectKind::Trigger };
+        let fields = ObjectFields {
+            adapter: u64::from(adapter),
+            peers: owners.len() as u64,
+            ..ObjectFields::new(shown_kind, node.number(), number)
+        };
+        let shown = desc.context.publish(&fields);
         let (desc, owners) = (Arc::clone(desc), Mutex::new(owners));
-        Ok(Arc::new(RemoteInterrupt { desc, kind, node, owners }))
+        Ok(Arc::new(RemoteInterrupt { desc, kind, node, owners, shown }))
     }
 
     /// Triggers the interrupt at all live owners.
@@ -110,12 +122,17 @@ impl RemoteInterrupt {
             return fail(SciError::OutOfRange);
         }
         let mut owners = take(&self.owners);
+        let before = owners.len();
         owners.retain(Owner::is_alive);
+        if owners.len() != before {
+            self.shown.set(record::PEERS, owners.len() as u64);
+        }
         if owners.is_empty() || self.desc.context.is_lost(self.node.number()) {
             return fail(SciError::NotConnected);
         }
         if self.kind == Kind::Interrupt {
             owners.iter().for_each(|owner| epoll::signal(&owner.output));
+            self.shown.count();
             return Ok(());
         }
         let mut packet = Vec::with_capacity(1 + data.len());
@@ -129,6 +146,7 @@ impl RemoteInterrupt {
                 Err(errno) => return Err(errno.into()),
             }
         }
+        self.shown.count();
         Ok(())
     }
 

@@ -3,8 +3,11 @@
 
 use std::sync::{Arc, Condvar, Mutex, OnceLock, Weak};
 
+use scif::monitor::sisci::layout::{ObjectKind, ObjectState, flag, record};
+use scif::monitor::sisci::{ObjectFields, ObjectRecord};
 use scif::slab::SlabId;
 use scif::sys::fork::PrivateFd;
+use scif::sys::unix;
 
 use crate::callback::Callback;
 use crate::context::Context;
@@ -32,6 +35,20 @@ pub(crate) enum Phase {
     Disconnecting,
     /// Owner has withdrawn the segment, or died.
     Lost,
+}
+
+impl Phase {
+    /// Returns the state that `scifctl` shows.
+    fn shown(self) -> ObjectState {
+        match self {
+            Phase::Connecting => ObjectState::Connecting,
+            Phase::Refused => ObjectState::Refused,
+            Phase::Operational => ObjectState::Operational,
+            Phase::NotOperational => ObjectState::NotOperational,
+            Phase::Disconnecting => ObjectState::Disconnecting,
+            Phase::Lost => ObjectState::Lost,
+        }
+    }
 }
 
 /// Event of a remote segment.
@@ -69,6 +86,8 @@ pub(crate) struct RemoteSegment {
     source: OnceLock<SlabId>,
     state: Mutex<RemoteState>,
     changed: Condvar,
+    /// Record for `scifctl`.
+    shown: ObjectRecord,
 }
 
 impl Target {
@@ -172,6 +191,15 @@ impl RemoteSegment {
         (socket, memory, phase): (Option<PrivateFd>, Option<Arc<Memory>>, Phase),
     ) -> Arc<RemoteSegment> {
         desc.hold();
+        let owner = socket.as_ref().and_then(|socket| unix::credentials(socket).ok());
+        let fields = ObjectFields {
+            state: phase.shown(),
+            adapter: u64::from(target.adapter),
+            size: memory.as_ref().map_or(0, |memory| memory.size() as u64),
+            flags: if callback.is_some() { flag::CALLBACK } else { 0 },
+            owner: owner.map_or(0, |owner| owner.pid),
+            ..ObjectFields::new(ObjectKind::Connection, target.node, target.id)
+        };
         Arc::new_cyclic(|own| RemoteSegment {
             own: own.clone(),
             desc: Arc::clone(desc),
@@ -187,7 +215,14 @@ impl RemoteSegment {
                 closed: false,
             }),
             changed: Condvar::new(),
+            shown: desc.context.publish(&fields),
         })
+    }
+
+    /// Changes the state of the connection.
+    fn enter(&self, state: &mut RemoteState, phase: Phase) {
+        state.phase = phase;
+        self.shown.set_state(phase.shown());
     }
 
     /// Begins to report events, once the program can know the handle.
@@ -211,7 +246,7 @@ impl RemoteSegment {
     }
 
     fn refused(&self, status: SciError) {
-        take(&self.state).phase = Phase::Refused;
+        self.enter(&mut take(&self.state), Phase::Refused);
         self.happened(RemoteEvent { reason: EventReason::Connect, status });
     }
 
@@ -233,7 +268,7 @@ impl RemoteSegment {
             EventReason::Operational => Phase::Operational,
             EventReason::Connect => return,
         };
-        take(&self.state).phase = phase;
+        self.enter(&mut take(&self.state), phase);
         self.happened(RemoteEvent { reason, status: SciError::Ok });
     }
 
@@ -252,7 +287,8 @@ impl RemoteSegment {
             if matches!(was, Phase::Lost | Phase::Refused) || state.closed {
                 return;
             }
-            state.phase = if was == Phase::Connecting { Phase::Refused } else { Phase::Lost };
+            let lost = if was == Phase::Connecting { Phase::Refused } else { Phase::Lost };
+            self.enter(&mut state, lost);
             was
         };
         let event = if was == Phase::Connecting {
@@ -267,8 +303,9 @@ impl RemoteSegment {
         match granted(answer, fds) {
             Ok(memory) => {
                 let mut state = take(&self.state);
+                self.shown.set(record::SIZE, memory.size() as u64);
                 state.memory = Some(memory);
-                state.phase = Phase::Operational;
+                self.enter(&mut state, Phase::Operational);
                 drop(state);
                 self.happened(RemoteEvent { reason: EventReason::Connect, status: SciError::Ok });
             }

@@ -108,6 +108,14 @@ impl Server {
         self.list().iter().filter(|client| take(&client.request).is_some()).count()
     }
 
+    /// Returns the number of admitted clients that are connected. Attached processes do not count.
+    pub(crate) fn connected(&self) -> usize {
+        let connects = |client: &&Arc<Client>| {
+            take(&client.request).is_some_and(|r| r.kind() == Some(PacketKind::Connect))
+        };
+        self.list().iter().filter(connects).count()
+    }
+
     /// Reads all sockets, so that clients which have left are no more counted.
     pub(crate) fn refresh(&self) {
         self.list().iter().for_each(|client| client.ready());

@@ -59,7 +59,7 @@ sources() {
         'scif/src/(sys|transport/kernel)/'
         'scif/src/transport/sisci/(functions|callbacks|library)\.rs$'
         scifdev/src/ prov/src/ libkofi/ 'fabtests/src/(fi/|harness/(process|sandbox|seccomp)\.rs)'
-        'fabtests/src/bench/(os|segment)\.rs' fuzz/ 'scifctl/src/doctor/library\.rs'
+        'fabtests/src/bench/(os|segment)\.rs' fuzz/ 'scifctl/src/doctor/(sisci_)?library\.rs'
     )
     sources_named .rs | outside "${rooms[@]}" | code_lines '(^|[^a-z_])unsafe([^a-z_]|$)' 1 |
         rule "unsafe stays in its rooms"

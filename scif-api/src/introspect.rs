@@ -157,6 +157,40 @@ pub fn nodes(config: &Config) -> io::Result<Vec<Node>> {
         .collect())
 }
 
+/// Returns the number of processes of each SISCI node of the domain in `config`, as the kernel's
+/// list of socket names shows them, also of processes that may not be inspected.
+///
+/// # Errors
+/// The kernel's list cannot be read.
+pub fn sisci_nodes(config: &Config) -> io::Result<BTreeMap<u32, usize>> {
+    Ok(sisci_nodes_in(&list_twice()?, config))
+}
+
+fn sisci_nodes_in(list: &str, config: &Config) -> BTreeMap<u32, usize> {
+    let domain = domain_of(config);
+    let (prefix, separator) = match &config.runtime_dir {
+        None => (format!(" @scif/{domain}/sisci/"), '/'),
+        Some(dir) => (format!(" {}", dir.join(format!("{domain}.sisci.")).display()), '.'),
+    };
+    // A connection waits under the name of its listener, and the list was read twice.
+    let mut names = BTreeSet::new();
+    for line in list.lines() {
+        let Some(rest) = line.split_once(&prefix).map(|(_, rest)| rest) else { continue };
+        let mut parts = rest.split(separator);
+        if let (Some(node), Some("process"), Some(number), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        {
+            if let (Ok(node), Ok(number)) = (node.parse::<u32>(), number.parse::<u32>()) {
+                names.insert((node, number));
+            }
+        }
+    }
+    names.into_iter().fold(BTreeMap::new(), |mut counts, (node, _)| {
+        *counts.entry(node).or_default() += 1;
+        counts
+    })
+}
+
 /// Returns the processes of the domain in `config`, with their published state.
 ///
 /// # Errors
@@ -393,6 +427,31 @@ mod tests {
         assert_eq!(listener.peer, None);
         endpoints.close(fd).unwrap();
         assert_eq!(seen(), None);
+    }
+
+    #[test]
+    fn processes_of_sisci_nodes_are_counted_once() {
+        let line = |name: &str| format!("0: 2 0 00010000 0005 01 101 {name}\n");
+        let list = [
+            "@scif/abc/sisci/8/process/0",
+            "@scif/abc/sisci/8/process/0",
+            "@scif/abc/sisci/8/process/2",
+            "@scif/abc/sisci/4/segment/2",
+            "@scif/abc/sisci/x/process/2",
+            "@scif/abc/8/process/3",
+            "@scif/ab/sisci/12/process/0",
+            "/run/s c/abc.sisci.16.process.0",
+            "/run/s c/abc.sisci.16.process.0.1",
+        ];
+        let list: String = list.into_iter().map(line).collect();
+        let config = |dir: Option<&str>| Config {
+            domain: Some("abc".to_owned()),
+            runtime_dir: dir.map(Into::into),
+            ..Config::default()
+        };
+        assert_eq!(sisci_nodes_in(&list, &config(None)), BTreeMap::from([(8, 2)]));
+        let in_files = sisci_nodes_in(&list, &config(Some("/run/s c")));
+        assert_eq!(in_files, BTreeMap::from([(16, 1)]));
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 
 use clap::builder::RangedU64ValueParser;
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 use scif::PortId;
 
 /// Shows SCIF nodes, endpoints, connections and windows; tests connections; loses and restores
@@ -69,6 +69,8 @@ pub(crate) enum Command {
         #[arg(long)]
         all: bool,
     },
+    /// Lists nodes, segments, connections, mappings and interrupts of SISCI
+    Sisci(SisciOptions),
     /// Measures the response times of the processes of a node
     #[command(args_override_self = true)]
     Ping {
@@ -157,6 +159,8 @@ pub(crate) enum Probe {
     Serve { domain: String },
     /// Load a libfabric and list its providers
     Libfabric { file: String },
+    /// Load a SISCI library and ask it for its node
+    Sisci { file: String },
     /// Copy memory of another process
     Copy { pid: i32, address: u64 },
 }
@@ -210,6 +214,29 @@ pub(crate) struct ListOptions {
     /// Show only this node
     #[arg(long, value_name = "N", require_equals = true)]
     pub(crate) node: Option<u16>,
+}
+
+/// List of SISCI objects.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, ValueEnum)]
+pub(crate) enum SisciList {
+    Nodes,
+    Segments,
+    Connections,
+    Maps,
+    Interrupts,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(args_override_self = true)]
+pub(crate) struct SisciOptions {
+    /// List to show [default: all]
+    #[arg(value_name = "LIST")]
+    pub(crate) list: Option<SisciList>,
+    #[command(flatten)]
+    pub(crate) watch: WatchOptions,
+    /// Show only this SISCI node
+    #[arg(long, value_name = "N", require_equals = true)]
+    pub(crate) node: Option<u32>,
 }
 
 #[derive(Debug, clap::Args)]
@@ -296,6 +323,12 @@ mod tests {
             };
             assert_eq!((options.watch, options.count, options.json), (Some(0.5), Some(3), false));
         }
+        let Ok(Command::Sisci(options)) = parse("sisci maps --node=8 --watch=0.5 --json") else {
+            panic!("not parsed");
+        };
+        assert_eq!((options.list, options.node), (Some(SisciList::Maps), Some(8)));
+        assert_eq!((options.watch.watch, options.watch.json), (Some(0.5), true));
+        assert!(matches!(parse("sisci"), Ok(Command::Sisci(options)) if options.list.is_none()));
         for line in ["--help", "nodes --help", "node lose --help"] {
             assert_eq!(parse(line).err(), Some(ErrorKind::DisplayHelp), "{line}");
         }
@@ -332,6 +365,8 @@ mod tests {
             "peers",
             "dump x",
             "job 3",
+            "sisci ports",
+            "sisci maps segments",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -14,6 +14,7 @@ mod hostile;
 mod node;
 mod report;
 mod show;
+mod sisci;
 mod summary;
 mod table;
 mod trace;
@@ -59,6 +60,7 @@ fn run_other(config: &Config, command: &Command) -> Result<()> {
         Command::Connections(options) => show(List::Connections, options),
         Command::Windows { options, all: false } => show(List::WindowSummary, options),
         Command::Windows { options, all: true } => show(List::Windows, options),
+        Command::Sisci(options) => sisci::show(config, options),
         Command::Ping { node, count, json } => node::ping(config, *node, *count, *json),
         Command::Bw(options) => bandwidth::run(config, options),
         Command::Node(NodeCommand::Lose { node }) => node::lose(*node),

@@ -43,7 +43,7 @@ type GetInfo = unsafe extern "C" fn(
     *mut *const Info,
 ) -> c_int;
 
-fn loader_error(action: &str) -> Problem {
+pub(super) fn loader_error(action: &str) -> Problem {
     // SAFETY: dlerror(3) takes no argument.
     let text = unsafe { libc::dlerror() };
     let reason = if text.is_null() {
@@ -87,7 +87,7 @@ fn names(mut list: *const Info) -> Vec<String> {
 }
 
 /// Returns the first mapped file with this suffix.
-fn mapped(suffix: &str) -> Option<String> {
+pub(super) fn mapped(suffix: &str) -> Option<String> {
     let maps = fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let file = maps.lines().filter_map(|line| line.split_once('/'));
     file.map(|(_, path)| format!("/{path}")).find(|path| path.contains(suffix))

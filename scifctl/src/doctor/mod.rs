@@ -17,6 +17,8 @@ mod mpi;
 mod provider;
 mod render;
 mod settings;
+mod sisci;
+mod sisci_library;
 mod speed;
 
 use std::io::{self, Write};
@@ -31,13 +33,14 @@ use finding::Finding;
 use inputs::Inputs;
 
 /// Families of checks, in the order of the report.
-static FAMILIES: [fn(&Inputs) -> Vec<Finding>; 8] = [
+static FAMILIES: [fn(&Inputs) -> Vec<Finding>; 9] = [
     kernel::check,
     limits::check,
     devices::check,
     settings::check,
     system_libfabric,
     mpi::check,
+    sisci::check,
     domain::check,
     speed::check,
 ];
@@ -81,6 +84,7 @@ pub(crate) fn probe(config: &Config, probe: &Probe) -> Result<()> {
         Probe::Speed { first, second } => speed::measure(config, [*first, *second]),
         Probe::Serve { domain } => speed::serve(config, domain),
         Probe::Libfabric { file } => library::describe(file),
+        Probe::Sisci { file } => sisci_library::describe(file),
         Probe::Copy { pid, address } => kernel::copy_memory(*pid, *address),
     }
 }

@@ -70,7 +70,7 @@ impl Library {
 }
 
 /// Returns the document of the probe, the last one beside lines that providers print.
-fn document_in(text: &str) -> Option<Value> {
+pub(super) fn document_in(text: &str) -> Option<Value> {
     let line = text.lines().rfind(|line| line.starts_with('{'))?;
     serde_json::from_str(line).ok()
 }

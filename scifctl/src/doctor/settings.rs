@@ -30,7 +30,7 @@ pub(crate) fn check(inputs: &Inputs) -> Vec<Finding> {
 }
 
 fn present(inputs: &Inputs) -> Finding {
-    let known = [known("FI_SCIF_"), known("SCIF_")].concat();
+    let known = [known("FI_SCIF_"), known("SCIF_"), known("SISCI_")].concat();
     let set: Vec<String> =
         known.iter().filter_map(|name| Some(format!("{name}={}", inputs.env.get(name)?))).collect();
     let text = if set.is_empty() { "none: all defaults".to_owned() } else { set.join(" ") };

@@ -13,12 +13,12 @@ mod watch;
 
 use crate::args::WatchOptions;
 use crate::failure::Result;
-use watch::{process, repeat};
+use watch::process;
 
 pub(crate) use document::endpoints as endpoint_objects;
-pub(crate) use texts::endpoints as endpoint_table;
+pub(crate) use texts::{cut, endpoints as endpoint_table};
 pub(crate) use top::top;
-pub(crate) use watch::processes;
+pub(crate) use watch::{processes, repeat};
 
 /// Whether a process publishes endpoints of the provider.
 pub(crate) fn has_endpoints(pid: i32) -> bool {

@@ -199,6 +199,8 @@ scifctl() {
     cases_of "output and effects" scifctl fabtests/scifctl/check.sh "$TARGET/release/scifctl"
     cases_of "doctor: causes and remedies" doctor fabtests/scifctl/doctor.sh \
         "$TARGET/release/scifctl" "$TARGET/release/deny" "$PROVIDER_DIR" "$BUILD/venv-mpich5"
+    cases_of "SISCI: lists and doctor" scifctl-sisci fabtests/scifctl/sisci.sh \
+        "$TARGET/release/scifctl" "$ROOT/build/lib"
     cases_of "hung jobs" scifctl-jobs \
         fabtests/scifctl/jobs.sh "$TARGET/release/scifctl" mpich5 debian
 }

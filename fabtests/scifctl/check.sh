@@ -47,7 +47,7 @@ documented() {
     help=$("$tool" --help)
     local words=(nodes endpoints connections windows ping bw 'node lose' 'node restore' json live
         count all max serve progress doctor peers dump job top stats watch report svg
-        trace perfetto raw output last)
+        trace perfetto raw output last sisci segments maps interrupts)
     for word in "${words[@]}"; do
         grep -q -- "${word//-/\\-}" "$page" || { echo "not in scifctl.1: $word" && missing=1; }
         grep -q -- "$word" <<<"$help" || { echo "not in --help: $word" && missing=1; }

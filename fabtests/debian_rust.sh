@@ -50,7 +50,7 @@ is_declared() { [[ $(in_root cargo --version) == "cargo $(rust_needed)."* ]]; }
 conformance() {
     built sh -c 'mkdir -p /provider && cp /target/debug/libscif_fi.so /provider/libscif-fi.so &&
         export FI_PROVIDER_PATH=/provider && exec /target/debug/conformance \
-            --lib "$(echo /usr/lib/*/libfabric.so.1)" "$@"' sh "${CASES[@]}"
+            --lib "/usr/lib/$(gcc -print-multiarch)/libfabric.so.1" "$@"' sh "${CASES[@]}"
 }
 
 arm_provider() {

@@ -6,9 +6,9 @@ suite.py --tests DIRECTORY --reports DIRECTORY [--needs MODULE] [--env NAME=VALU
          STACK PROVIDER RANKS
 
 A failure over the provider counts if the test passes in the control. A test that crashes or hangs
-ends its job. The job is then started again without it, from its module on. Failures before that
-module count, although a broken job lists no failures at its end. Exclusions must be justified in
-the same run:
+ends its job. The job is then started again without it, from its module on. The same is done after
+the first test that fails: it may have left messages behind that later tests receive. The last job
+therefore has no failures. Exclusions must be justified in the same run:
 
 --env        a setting of both sides, the run and its control
 --left-out   another value of such a setting. The tests of MODULE must fail with it over PROVIDER,
@@ -44,7 +44,9 @@ RANK = 'exec "$0" "$@" 2>"$REPORTS/rank-${PMI_RANK:-$OMPI_COMM_WORLD_RANK}"'
 # time of a whole run. The end of a run prints the longest silence of a job that went on.
 QUIET_SECONDS = 12
 # Path cm of Debian's Open MPI breaks about forty jobs even without the provider.
-ATTEMPTS = 100
+ATTEMPTS = 150
+# Line of a rank that Open MPI prints for a signal such as SIGSEGV.
+CRASHED = "*** Process received signal ***"
 
 
 def name_of(method, where):
@@ -78,16 +80,31 @@ class Job:
                                      stderr=subprocess.STDOUT)
             self.hung = not self.watch(child, directory)
         self.passed, self.failed, self.skipped, self.open = set(), set(), set(), set()
-        # Failed tests of a job that another test may have broken.
+        # Failed tests, also of a job that another test broke.
         self.said = set()
-        ranks = sorted(directory.glob("rank-*"))
-        self.complete = len(ranks) >= options.ranks and not self.hung
-        begun = [self.read(path.read_text(errors="replace")) for path in ranks]
-        # Where the ranks are in different tests, the others wait for the one that is behind.
-        last = min(begun, key=len, default=[])[-1:]
+        paths = sorted(directory.glob("rank-*"))
+        self.complete = len(paths) >= options.ranks and not self.hung
+        texts = [path.read_text(errors="replace") for path in paths]
+        self.begun = [self.read(text) for text in texts]
         self.passed -= self.failed | self.said | self.skipped | self.open
+        crashed = {begun[-1] for text, begun in zip(texts, self.begun)
+                   if CRASHED in text and begun}
+        # Where the ranks are in different tests, the others wait for the one that is behind.
+        last = crashed or set(min(self.begun, key=len, default=[])[-1:])
         if self.open.intersection(last):
-            self.open = set(last)
+            self.open = last
+
+    def first_failed(self, known):
+        """Returns the test that failed before all others, unless an open one may be its cause.
+
+        Failures in `known` are ignored: a failed set-up of a class cannot be left out."""
+        found = []
+        for begun in self.begun:
+            ends = [at for at, name in enumerate(begun) if name in self.open]
+            end = min(ends, default=len(begun))
+            found += [(at, name) for at, name in enumerate(begun[:end])
+                      if name in (self.said | self.failed) - known]
+        return min(found, default=(0, None))[1]
 
     @staticmethod
     def watch(child, directory):
@@ -136,23 +153,25 @@ class Run:
         for attempt in range(ATTEMPTS):
             arguments = [rf"-i\b{module}\b" for module in modules]
             # A pattern without a wildcard would also leave out tests with a longer name.
-            arguments += [f"-x*{name}" for name in sorted(self.broke)]
+            arguments += [f"-x*{name}" for name in sorted(self.broke | self.failed)]
             reports = options.reports / f"{stack}-{provider}-{attempt}"
             job = Job(options, stack, provider, reports, arguments)
             self.passed |= job.passed
-            self.failed |= job.failed
             self.skipped |= job.skipped
-            if job.complete:
+            failed = job.first_failed(self.failed)
+            if failed:
+                self.failed.add(failed)
+                first = failed.split(".")[0]
+            elif job.complete:
                 break
-            culprits = job.open - self.broke
-            if not culprits:
-                self.failed |= job.said
-                self.broke.add(f"the start or end of a job ({self.label})")
-                break
-            self.broke |= culprits
-            first = min(name.split(".")[0] for name in culprits)
-            # Tests that failed beside a crash may have failed because of it and are repeated.
-            self.failed |= {name for name in job.said if name.split(".")[0] < first}
+            else:
+                culprits = job.open - self.broke
+                if not culprits:
+                    self.failed |= job.said
+                    self.broke.add(f"the start or end of a job ({self.label})")
+                    break
+                self.broke |= culprits
+                first = min(name.split(".")[0] for name in culprits)
             modules = [module for module in modules if module >= first]
         else:
             self.broke.add(f"more than {ATTEMPTS} jobs ({self.label})")

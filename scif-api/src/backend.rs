@@ -249,9 +249,9 @@ impl WindowCalls for Backend {
         }
     }
 
-    fn dma_min(&self) -> u64 {
+    fn dma_min(&self) -> Option<u64> {
         match self {
-            Backend::Soft(endpoints) => endpoints.dma_min(),
+            Backend::Soft(endpoints) => Some(endpoints.dma_min()),
             Backend::Kernel(device) => WindowCalls::dma_min(device),
         }
     }

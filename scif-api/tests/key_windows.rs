@@ -37,9 +37,22 @@ struct Noted {
     log: Arc<Mutex<Vec<String>>>,
     /// Error of the next fence.
     fence_error: Arc<Mutex<Option<Failure>>>,
+    differences: Differences,
+}
+
+/// Properties in which the calls differ from those of the engine.
+#[derive(Clone, Copy, Debug)]
+struct Differences {
     /// Whether lent windows are those of the engine, or pinned ones as of a driver.
     lends_addresses: bool,
+    /// Whether the rings lie in windows.
+    has_rings: bool,
+    /// Length from which RMA is left to DMA; `None`: it is measured.
+    dma_min: Option<u64>,
 }
+
+const PLAIN: Differences =
+    Differences { lends_addresses: true, has_rings: false, dma_min: Some(u64::MAX) };
 
 impl Noted {
     fn note(&self, call: String) {
@@ -84,7 +97,7 @@ impl ScifCalls for Noted {
     }
 
     fn window_kind(&self) -> Option<WindowKind> {
-        None
+        self.differences.has_rings.then_some(WindowKind::Shared)
     }
 
     fn share(&self, fd: RawFd, len: usize) -> CallResult<(Mapping, i64)> {
@@ -123,7 +136,7 @@ impl WindowCalls for Noted {
 
     fn lend_at(&self, fd: RawFd, memory: (usize, usize), offset: i64) -> CallResult<()> {
         self.note(format!("scif_register of {} of a payload", memory.1));
-        match self.lends_addresses {
+        match self.differences.lends_addresses {
             true => self.backend.lend_at(fd, memory, offset),
             false => {
                 let access = WindowAccess { read: true, write: false };
@@ -133,7 +146,7 @@ impl WindowCalls for Noted {
     }
 
     fn lends_addresses(&self) -> bool {
-        self.lends_addresses
+        self.differences.lends_addresses
     }
 
     fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> CallResult<()> {
@@ -168,8 +181,8 @@ impl WindowCalls for Noted {
         self.backend.transfer(fd, way, near, far, mode)
     }
 
-    fn dma_min(&self) -> u64 {
-        self.backend.dma_min()
+    fn dma_min(&self) -> Option<u64> {
+        self.differences.dma_min
     }
 
     fn signal_after_own(&self, fd: RawFd, signal: Signal) -> CallResult<()> {
@@ -205,10 +218,17 @@ fn until<T>(mut step: impl FnMut() -> Option<T>) -> T {
 
 impl Pair {
     fn new(name: &str) -> Pair {
-        Pair::with(name, true)
+        Pair::with(name, PLAIN)
     }
 
-    fn with(name: &str, lends_addresses: bool) -> Pair {
+    fn with(name: &str, differences: Differences) -> Pair {
+        let pair = Pair::connect(name, differences);
+        pair.log.lock().unwrap().clear();
+        pair
+    }
+
+    /// Returns a pair whose log has the calls of the connection.
+    fn connect(name: &str, differences: Differences) -> Pair {
         let config = |suffix: &str| Config {
             carrier: Carrier::Soft,
             domain: Some(format!("{name}-{}{suffix}", std::process::id())),
@@ -220,7 +240,7 @@ impl Pair {
         let [mine, theirs] = ["-a", "-b"].map(|suffix| {
             let backend = Backend::new(config("")).unwrap();
             let fence_error = Arc::clone(&fence_error);
-            let noted = Noted { backend, log: Arc::clone(&log), fence_error, lends_addresses };
+            let noted = Noted { backend, log: Arc::clone(&log), fence_error, differences };
             Node::open_over(Arc::new(noted), &config(suffix)).unwrap()
         });
         let keys = theirs.key_table().unwrap();
@@ -235,7 +255,6 @@ impl Pair {
             owner.poll_links(&mut others);
             events.contains(&LinkEvent::Connected(conn)).then_some(())
         });
-        log.lock().unwrap().clear();
         Pair { initiator, conn, owner: Some(owner), keys, log, fence_error }
     }
 
@@ -327,6 +346,39 @@ fn a_registration_a_write_and_its_completion_are_calls_of_scif_h() {
     assert_eq!(log, expected, "first the page of fences, then the key");
 }
 
+#[test]
+fn the_first_connection_measures_dma_unless_its_length_is_named() {
+    let _alone = scif::sys::children::none();
+    let rmas = |pair: &Pair| -> Vec<String> {
+        pair.log().into_iter().filter(|call| call.contains(" by ")).collect()
+    };
+    let rings = Differences { has_rings: true, ..PLAIN };
+    let mut named = Pair::connect("named", Differences { dma_min: Some(8192), ..rings });
+    assert_eq!(rmas(&named), [""; 0]);
+    let pages = Pages::new(PAGE).unwrap();
+    named.key(7, &pages, (0, 64), READ | WRITE);
+    named.find(7).expect("a window");
+    let modes = [8191, 8192].map(|len| named.windows().mode(RmaWay::Write, len));
+    assert_eq!(modes, [RmaMode::Cpu, RmaMode::Dma]);
+    let measured = Differences { dma_min: None, ..rings };
+    let mut first = Pair::connect("measured", measured);
+    let calls = rmas(&first);
+    for way in ["Write", "Read"] {
+        let by = |mode: &str| format!("{way} of 4096 by {mode}");
+        assert!(calls.contains(&by("Cpu")) && calls.contains(&by("Dma")), "{calls:?}");
+    }
+    // The rings carry records, whatever was measured.
+    let pages = Pages::new(PAGE).unwrap();
+    first.key(7, &pages, (0, 64), READ | WRITE);
+    first.find(7).expect("a window");
+    for way in [RmaWay::Read, RmaWay::Write] {
+        assert_eq!(first.windows().mode(way, 4095), RmaMode::Cpu);
+        assert_eq!(first.windows().mode(way, 256 << 10), RmaMode::Dma);
+    }
+    let second = Pair::connect("measured-before", measured);
+    assert_eq!(rmas(&second), [""; 0]);
+}
+
 /// Lends a payload of the owner to the initiator, until the owner can.
 fn lend(pair: &mut Pair, payload: &[u8]) -> WireMemory {
     until(|| {
@@ -343,7 +395,8 @@ fn a_payload_is_read_from_a_window_of_its_sender() {
     const LEN: usize = 3 * PAGE;
     let _alone = scif::sys::children::none();
     for lends_addresses in [true, false] {
-        let mut pair = Pair::with(&format!("payload-{lends_addresses}"), lends_addresses);
+        let differences = Differences { lends_addresses, ..PLAIN };
+        let mut pair = Pair::with(&format!("payload-{lends_addresses}"), differences);
         pair.initiator.conn(pair.conn).unwrap().remote_reads().unwrap().prepare();
         let mut payload = vec![0; LEN];
         for round in 1..=3_u8 {

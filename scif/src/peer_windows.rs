@@ -76,7 +76,7 @@ pub trait PeerWindows: Debug + Send {
     fn find(&mut self, key: u64) -> KeyLookup;
 
     /// Returns the executor of an operation of `len` bytes that need not follow others.
-    fn mode(&self, len: usize) -> RmaMode;
+    fn mode(&self, way: RmaWay, len: usize) -> RmaMode;
 
     /// Starts RMA between local memory and an equally long range behind a key.
     ///

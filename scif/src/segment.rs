@@ -26,7 +26,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use scif_ring::layout::LAYOUT;
+use scif_ring::layout::{DATA_OFFSET, LAYOUT};
 use scif_ring::{
     BELL_BYTES, CLAIM_BLOCKS, CLAIM_BYTES, CREDITS_BYTES, Consumer, DIRECTION_BYTES, Forwarder,
     HAZARD_BYTES, HazardPointer, Producer, REPLY_LINE_BYTES,
@@ -50,6 +50,8 @@ pub(crate) const SEGMENT_BYTES: usize = RINGS + 2 * DIRECTION_BYTES;
 const CREDITS: usize = BELL_BYTES;
 const WINDOW_RING: usize = CREDITS + CREDITS_BYTES;
 
+/// Offset in a window of the bodies of records.
+pub(crate) const WINDOW_DATA: usize = WINDOW_RING + DATA_OFFSET;
 /// Size in bytes of the window of one side.
 pub(crate) const WINDOW_BYTES: usize = WINDOW_RING + DIRECTION_BYTES;
 

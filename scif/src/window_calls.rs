@@ -120,8 +120,8 @@ pub trait WindowCalls: Debug + Send + Sync {
         mode: RmaMode,
     ) -> Result<(), Failure>;
 
-    /// Returns the length in bytes from which RMA by DMA takes less time than by the CPU.
-    fn dma_min(&self) -> u64;
+    /// Returns the length in bytes from which RMA is left to DMA. `None`: it is to be measured.
+    fn dma_min(&self) -> Option<u64>;
 
     /// `scif_fence_signal` with SCIF_FENCE_INIT_SELF and SCIF_SIGNAL_LOCAL: stores a value in a
     /// window of this side after all RMAs that this side has started so far.

@@ -5,7 +5,7 @@
 //! Not here: the announcement (`send`), and the reply (`rendezvous`). A read that is refused, or
 //! that fails, is replaced by fragments through the ring.
 
-use scif::{ConnId, Connection, ReadBegun, ReadState, RmaMode, WireMemory};
+use scif::{ConnId, Connection, ReadBegun, ReadState, RmaMode, RmaWay, WireMemory};
 use scif_ring::copy::Mem;
 
 use crate::engine::endpoint::Endpoint;
@@ -58,7 +58,7 @@ pub(crate) fn step(ep: &mut Endpoint, index: u32) -> ReadStep {
             // No descriptor reports its end.
             ep.throttle.more = true;
         }
-        ReadStep::Done => match c.windows().map(|windows| windows.mode(want)) {
+        ReadStep::Done => match c.windows().map(|windows| windows.mode(RmaWay::Read, want)) {
             Some(RmaMode::Cpu) => ep.stats.windows.cpu.add(want),
             Some(RmaMode::Dma) => ep.stats.windows.dma.add(want),
             None => {}

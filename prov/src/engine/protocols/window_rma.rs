@@ -74,7 +74,7 @@ pub(crate) fn reach(
     let len = total_len(iov);
     let windows = ep.links.conn(conn).and_then(|c| c.windows()).ok_or(NotDirect::Ring)?;
     let is_cpu = kind.inject || !is_one_part(iov, rma);
-    let mode = if is_cpu { RmaMode::Cpu } else { windows.mode(len) };
+    let mode = if is_cpu { RmaMode::Cpu } else { windows.mode(way(kind.write), len) };
     match run(windows, (kind.write, mode), iov, rma) {
         Ok(()) if mode == RmaMode::Cpu => {
             ep.stats.windows.cpu.add(len);
@@ -98,6 +98,10 @@ fn is_one_part(iov: &[Mem], rma: &[RmaIov]) -> bool {
     iov.len() == 1 && rma.len() == 1
 }
 
+fn way(write: bool) -> RmaWay {
+    if write { RmaWay::Write } else { RmaWay::Read }
+}
+
 /// Starts the copies of all segments.
 fn run(
     windows: &mut dyn PeerWindows,
@@ -105,7 +109,7 @@ fn run(
     iov: &[Mem],
     rma: &[RmaIov],
 ) -> Result<(), NotDirect> {
-    let way = if write { RmaWay::Write } else { RmaWay::Read };
+    let way = way(write);
     if let ([_], [segment]) = (iov, rma) {
         let (window, remote) = find(windows, write, segment)?;
         return windows.start(way, iov, &window, &remote, mode).map_err(not_started);
@@ -226,7 +230,7 @@ mod tests {
             self.known.get(&key).copied().unwrap_or(KeyLookup::Absent)
         }
 
-        fn mode(&self, _: usize) -> RmaMode {
+        fn mode(&self, _: RmaWay, _: usize) -> RmaMode {
             RmaMode::Cpu
         }
 

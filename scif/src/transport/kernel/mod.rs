@@ -73,8 +73,8 @@ impl Driver {
 pub struct Device {
     path: CString,
     driver: Driver,
-    /// Length in bytes from which RMA is left to DMA.
-    dma_min: u64,
+    /// Length in bytes from which RMA is left to DMA, if the user has set it.
+    dma_min: Option<u64>,
 }
 
 /// Converts an address to the driver's type.
@@ -144,7 +144,10 @@ impl Device {
             match call::open(&path, true) {
                 Ok(probe) => {
                     return match recognize(&probe) {
-                        Ok(driver) => Ok(Device { path, driver, dma_min: config.dma_min }),
+                        Ok(driver) => {
+                            let dma_min = config.dma_min_is_set.then_some(config.dma_min);
+                            Ok(Device { path, driver, dma_min })
+                        }
                         Err(failure) => Err(none.and(&path, failure)),
                     };
                 }
@@ -565,7 +568,7 @@ impl WindowCalls for Device {
         }
     }
 
-    fn dma_min(&self) -> u64 {
+    fn dma_min(&self) -> Option<u64> {
         self.dma_min
     }
 

@@ -21,7 +21,7 @@ use super::link::PortShared;
 use super::relay::{GreetingKind, Offer, RelayGreeting};
 use super::sender::Wire;
 use super::stream::{Arriving, Stream};
-use super::windows::{Offered, Rings};
+use super::windows::{Offered, PeerNode, Rings};
 use crate::addr::PortId;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::sys::epoll::Event;
@@ -156,8 +156,8 @@ struct UngreetedPeer {
     stream: Stream,
     /// Port of the peer's endpoint; after its hello, the one at which it listens.
     from: PortId,
-    /// Whether the peer is on another node.
-    is_remote: bool,
+    /// Node of the peer, and whether it is another one than ours.
+    node: PeerNode,
     /// Next greeting, as far as it has arrived.
     greeting: Arriving,
     /// Windows offered to it, after a hello with one.
@@ -203,7 +203,7 @@ impl UngreetedPeer {
 
     fn answer(mut self, hello: Offer) -> GreetingProgress {
         let Some(offset) = hello.window else { return self.complete(Rings::relayed()) };
-        match Offered::answer(&mut self.stream, hello, offset, self.is_remote) {
+        match Offered::answer(&mut self.stream, hello, offset, self.node) {
             Ok(offered) => GreetingProgress::Incomplete(UngreetedPeer {
                 greeting: Arriving::default(),
                 offered: Some(offered),
@@ -302,7 +302,7 @@ impl Acceptor {
                 self.ungreeted.push_back(UngreetedPeer {
                     stream,
                     from,
-                    is_remote: from.node != self.id.node,
+                    node: PeerNode { number: from.node, is_remote: from.node != self.id.node },
                     greeting: Arriving::default(),
                     offered: None,
                     pass: self.shared.passes.issue(),
@@ -514,7 +514,7 @@ mod tests {
         let peer = UngreetedPeer {
             stream: stream(&calls),
             from: ID,
-            is_remote: false,
+            node: PeerNode { number: ID.node, is_remote: false },
             greeting: Arriving::default(),
             offered: None,
             pass: acceptor.shared.passes.issue(),

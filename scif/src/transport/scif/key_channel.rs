@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use scif_ring::Mem;
 
 use super::channel_pass::Pass;
+use super::crossover::Crossover;
 use super::key_frames::{ANSWER, DecodedAnswer, KeyQuestion, QUESTION};
 use super::relay::RelayGreeting;
 use super::sender::Wire;
@@ -101,6 +102,8 @@ impl FenceWord {
 struct OpenChannel {
     stream: Stream,
     word: Option<FenceWord>,
+    /// Lengths from which DMA executes RMA.
+    crossover: Crossover,
 }
 
 impl OpenChannel {
@@ -109,7 +112,9 @@ impl OpenChannel {
         stream.connect(dst)?;
         stream.greet(&RelayGreeting::key_channel(claim))?;
         let word = FenceWord::register(&mut stream);
-        Ok(OpenChannel { stream, word })
+        let named = stream.parts().0.key_windows().and_then(WindowCalls::dma_min);
+        let crossover = named.map_or_else(|| Crossover::of(dst.node), Crossover::at);
+        Ok(OpenChannel { stream, word, crossover })
     }
 
     fn calls(&self) -> Option<(&dyn WindowCalls, RawFd)> {
@@ -441,10 +446,10 @@ impl PeerWindows for KeyChannel {
         keep_errno(|| self.search(key))
     }
 
-    fn mode(&self, len: usize) -> RmaMode {
+    fn mode(&self, way: RmaWay, len: usize) -> RmaMode {
         let ChannelStage::Open(open) = &self.stage else { return RmaMode::Cpu };
-        let dma_min = open.calls().map_or(u64::MAX, |(calls, _)| calls.dma_min());
-        if open.word.is_some() && len as u64 >= dma_min { RmaMode::Dma } else { RmaMode::Cpu }
+        let is_long = len as u64 >= open.crossover.of_way(way);
+        if open.word.is_some() && is_long { RmaMode::Dma } else { RmaMode::Cpu }
     }
 
     fn start(

@@ -51,7 +51,7 @@ impl LentReads {
             return ReadBegun::Refused;
         }
         let mut dma = None;
-        if channel.mode(to.len()) == RmaMode::Dma {
+        if channel.mode(RmaWay::Read, to.len()) == RmaMode::Dma {
             match channel.start_at(RmaWay::Read, to, far, RmaMode::Dma) {
                 Ok(number) => dma = number,
                 Err(failure) => {

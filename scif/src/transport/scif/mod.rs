@@ -8,6 +8,7 @@ mod acceptor;
 mod calls;
 mod carry;
 mod channel_pass;
+mod crossover;
 mod key_channel;
 mod key_frames;
 mod key_server;

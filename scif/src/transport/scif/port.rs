@@ -22,7 +22,7 @@ use super::key_server::KeyServer;
 use super::link::{CONN, LinkPeer, NEWS, PortShared, ScifLink};
 use super::relay::RelayGreeting;
 use super::stream::Stream;
-use super::windows;
+use super::windows::{self, PeerNode};
 use crate::addr::PortId;
 use crate::error::{Error, Result};
 use crate::export::{Shared, Writers};
@@ -150,14 +150,14 @@ impl ScifPort {
         }
         let calls = &self.scif.calls;
         let port = self.id.port;
-        let is_remote = dst.node != self.id.node;
+        let node = PeerNode { number: dst.node, is_remote: dst.node != self.id.node };
         let passes = Arc::clone(&self.shared.passes);
         let prepare = || {
             let mut stream = Stream::open(calls).map_err(|failure| os("scif_open", &failure))?;
             Ok(move || {
                 stream.connect(dst)?;
                 let pass = passes.issue();
-                let rings = windows::open(&mut stream, (port, pass.get()), is_remote)?;
+                let rings = windows::open(&mut stream, (port, pass.get()), node)?;
                 Ok(GreetedPeer { stream, from: dst, rings, pass, theirs: None })
             })
         };

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::channel_pass::Pass;
+use super::crossover::{UnusedWindows, measure_once};
 use super::relay::{GreetingKind, Offer, RelayGreeting};
 use super::sender::Wire;
 use super::stream::{Arriving, Stream};
@@ -60,6 +61,14 @@ impl Rings {
     }
 }
 
+/// Node of a peer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerNode {
+    pub(super) number: u16,
+    /// Whether it is not the node of this side.
+    pub(super) is_remote: bool,
+}
+
 /// Registered memory of this side.
 #[derive(Debug)]
 pub(super) struct OwnWindow {
@@ -99,8 +108,8 @@ struct PeerWindow {
     copy: Option<Arc<Mapping>>,
 }
 
-/// Maps the window of the peer. `is_remote`: the peer is on another node.
-fn map(stream: &mut Stream, offset: i64, is_remote: bool) -> Option<PeerWindow> {
+/// Maps the window of the peer.
+fn map(stream: &mut Stream, offset: i64, node: PeerNode) -> Option<PeerWindow> {
     let (calls, fd) = stream.parts();
     let kind = calls.window_kind()?;
     let mapped = calls.map(fd, WINDOW_BYTES, offset).and_then(|mut map| {
@@ -108,7 +117,7 @@ fn map(stream: &mut Stream, offset: i64, is_remote: bool) -> Option<PeerWindow> 
             map.detach_at_exit()?;
             map.detach_at_loss();
         }
-        let is_write_combined = kind != WindowKind::Shared && is_remote;
+        let is_write_combined = kind != WindowKind::Shared && node.is_remote;
         let copy = is_write_combined.then(ring_copy).transpose()?;
         Ok(PeerWindow { map: Arc::new(map), copy })
     });
@@ -124,6 +133,15 @@ fn map(stream: &mut Stream, offset: i64, is_remote: bool) -> Option<PeerWindow> 
     }
 }
 
+/// Measures RMA between windows that carry no record yet. Returns whether they can carry some.
+fn measure(stream: &Stream, own: &OwnWindow, peer_offset: i64, node: PeerNode) -> bool {
+    let (calls, fd) = stream.parts();
+    let Some(calls) = calls.key_windows() else { return true };
+    let OwnWindow { map: own, offset: own_offset } = own;
+    let own_offset = *own_offset;
+    measure_once(node.number, &UnusedWindows { calls, fd, own, own_offset, peer_offset })
+}
+
 fn offer(own: Option<&OwnWindow>) -> Offer {
     Offer { window: own.map(|own| own.offset), membarrier: membarrier::register() }
 }
@@ -136,7 +154,7 @@ fn offer(own: Option<&OwnWindow>) -> Offer {
 pub(super) fn open(
     stream: &mut Stream,
     (port, pass): (u16, Pass),
-    is_remote: bool,
+    node: PeerNode,
 ) -> Result<Rings, Failure> {
     let Some(own) = OwnWindow::register(stream) else { return Ok(Rings::relayed()) };
     let hello = offer(Some(&own));
@@ -145,7 +163,9 @@ pub(super) fn open(
         Ok(offered) => offered,
         Err(reason) => return Ok(Rings::ended(reason)),
     };
-    let peer = offered.window.and_then(|offset| map(stream, offset, is_remote));
+    let peer = offered.window.and_then(|offset| {
+        map(stream, offset, node).filter(|_| measure(stream, &own, offset, node))
+    });
     let asymmetric = hello.membarrier && offered.membarrier;
     Ok(Rings { windows: own.with(peer), asymmetric, ended: None, is_offered: true })
 }
@@ -184,10 +204,11 @@ impl Offered {
         stream: &mut Stream,
         hello: Offer,
         offset: i64,
-        is_remote: bool,
+        node: PeerNode,
     ) -> Result<Offered, Failure> {
-        let peer = map(stream, offset, is_remote);
+        let peer = map(stream, offset, node);
         let own = peer.as_ref().and_then(|_| OwnWindow::register(stream));
+        let own = own.filter(|own| measure(stream, own, offset, node));
         let answer = offer(own.as_ref());
         stream.greet(&RelayGreeting::offer(answer))?;
         let asymmetric = hello.membarrier && answer.membarrier;

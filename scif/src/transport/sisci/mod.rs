@@ -253,8 +253,8 @@ impl WindowCalls for Sisci {
     }
 
     /// Returns a length that no RMA has: each is executed before its call returns.
-    fn dma_min(&self) -> u64 {
-        u64::MAX
+    fn dma_min(&self) -> Option<u64> {
+        Some(u64::MAX)
     }
 
     /// Fails, since no RMA by DMA was started.

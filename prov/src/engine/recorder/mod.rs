@@ -21,9 +21,9 @@ use crate::engine::types::args::EpConfig;
 use pace::Pace;
 use traffic::EndpointTraffic;
 
-/// Nanoseconds after which a receive of a busy endpoint is recorded that still waits. With fewer,
-/// an endpoint that posts many receives records most of them; with more, a trace shows later for
-/// which messages an endpoint waits.
+/// Nanoseconds after which a receive of a busy endpoint is recorded that still waits, at twice this
+/// time at the latest. With fewer, an endpoint that posts many receives records most of them; with
+/// more, a trace shows later for which messages an endpoint waits.
 const LATE_NS: u64 = 100_000;
 
 /// Recorder of one endpoint.
@@ -95,10 +95,22 @@ impl Recorder {
         let is_busy =
             self.pace.tick(now.saturating_sub(before), polls, received) && self.traffic.is_none();
         trace.note_progress(is_busy);
-        let since = self.unrecorded_ns;
+        self.late_posts(now, is_busy)
+    }
+
+    /// Returns the times of posts that are to be recorded at `now`. Of a busy endpoint they are
+    /// looked up once in [`LATE_NS`], since its ticks are frequent and its receives may be many.
+    fn late_posts(&mut self, now: u64, is_busy: bool) -> Option<Range<u64>> {
+        let Some(since) = self.unrecorded_ns else {
+            self.unrecorded_ns = is_busy.then_some(now);
+            return None;
+        };
         let end = if is_busy { now.saturating_sub(LATE_NS) } else { u64::MAX };
-        self.unrecorded_ns = is_busy.then(|| since.map_or(now, |since| since.max(end)));
-        since.filter(|since| *since < end).map(|since| since..end)
+        if end.saturating_sub(since) < LATE_NS {
+            return None;
+        }
+        self.unrecorded_ns = is_busy.then_some(end);
+        Some(since..end)
     }
 
     /// Notes a sleep from `began` until now.
@@ -158,5 +170,26 @@ impl Drop for Recorder {
         if self.traffic.is_some() && !self.creator.is_ancestor() {
             stats_file::on_close();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn late_posts_are_looked_up_at_intervals_and_at_the_end() {
+        let (pace, creator) = (Pace::default(), Maker::here());
+        let mut recorder =
+            Recorder { traffic: None, trace: None, pace, unrecorded_ns: None, creator };
+        let mut at = |now, is_busy| recorder.late_posts(now, is_busy);
+        assert_eq!((at(7, false), at(1000, true)), (None, None));
+        assert_eq!(at(999 + 2 * LATE_NS, true), None);
+        let first = 1000 + LATE_NS;
+        assert_eq!(at(first + LATE_NS, true), Some(1000..first));
+        assert_eq!(at(first + 2 * LATE_NS - 1, true), None);
+        assert_eq!(at(first + 2 * LATE_NS, false), Some(first..u64::MAX));
+        assert_eq!(at(first + 3 * LATE_NS, false), None);
+        assert!(recorder.records_posts());
     }
 }

@@ -190,6 +190,8 @@ impl SharedWords {
             last: word(end - RECORD_WORDS),
             keeper: word(i),
             keeps: false,
+            arrivals_end: NonNull::dangling(),
+            sends_end: NonNull::dangling(),
         })
     }
 }
@@ -199,6 +201,15 @@ const RECORD_WORDS: usize = 4;
 
 /// First word of a record that a cursor keeps.
 pub const KEPT: u64 = 1;
+
+/// Kind of a run: records in succession with the same first word.
+#[derive(Clone, Copy, Debug)]
+pub enum Run {
+    /// Run of arrivals.
+    Arrivals,
+    /// Run of sends.
+    Sends,
+}
 
 /// Position in an array of words, from which on one writer stores records of four words.
 ///
@@ -213,6 +224,10 @@ pub struct RecordCursor {
     last: NonNull<u8>,
     keeper: NonNull<u8>,
     keeps: bool,
+    /// Addresses where the run of each kind ends, at most `last`; no addresses of the array where
+    /// there is no run.
+    arrivals_end: NonNull<u8>,
+    sends_end: NonNull<u8>,
 }
 
 // SAFETY: only addresses and a flag; the contract of `SharedWords::new` permits the accesses.
@@ -225,7 +240,9 @@ impl RecordCursor {
     #[must_use]
     pub const fn full() -> RecordCursor {
         let nowhere = NonNull::dangling();
-        RecordCursor { next: nowhere, last: nowhere, keeper: nowhere, keeps: false }
+        let (next, last, keeper) = (nowhere, nowhere, nowhere);
+        let (arrivals_end, sends_end) = (nowhere, nowhere);
+        RecordCursor { next, last, keeper, keeps: false, arrivals_end, sends_end }
     }
 
     /// Whether there is no room.
@@ -249,12 +266,47 @@ impl RecordCursor {
     /// record therefore finds 0 or the new first word afterwards.
     #[inline]
     pub fn put(&mut self, record: [u64; RECORD_WORDS], ahead: usize) -> bool {
-        if self.is_full() {
+        self.put_before(self.last, record, ahead)
+    }
+
+    /// Begins a run of the next `count` records, fewer at the end. The run before ends.
+    pub fn begin_run(&mut self, run: Run, count: usize) {
+        self.end_runs();
+        let end = self.next.map_addr(|at| at.saturating_add(8 * RECORD_WORDS * count));
+        *self.run_end(run) = end.min(self.last);
+    }
+
+    /// Ends the run.
+    #[inline]
+    pub fn end_runs(&mut self) {
+        (self.arrivals_end, self.sends_end) = (NonNull::dangling(), NonNull::dangling());
+    }
+
+    #[inline(always)]
+    fn run_end(&mut self, run: Run) -> &mut NonNull<u8> {
+        match run {
+            Run::Arrivals => &mut self.arrivals_end,
+            Run::Sends => &mut self.sends_end,
+        }
+    }
+
+    /// Stores the next record in the same way, and returns whether the run has room for it.
+    #[inline]
+    pub fn put_in_run(&mut self, run: Run, record: [u64; RECORD_WORDS], ahead: usize) -> bool {
+        let end = *self.run_end(run);
+        self.put_before(end, record, ahead)
+    }
+
+    /// Stores the next record, if it begins before `end`, an address of this cursor.
+    #[inline(always)]
+    fn put_before(&mut self, end: NonNull<u8>, record: [u64; RECORD_WORDS], ahead: usize) -> bool {
+        if self.next >= end {
             return false;
         }
         let at = self.next;
         crate::copy::prefetch_for_write(at.as_ptr().wrapping_add(ahead));
-        // SAFETY: `SharedWords::records` has found whole records up to `last` inside.
+        // SAFETY: `SharedWords::records` has found whole records up to `last` inside, and `end` is
+        // `last` or before it.
         unsafe { store(at, record) };
         // SAFETY: as above; the record ends at `last` or before.
         self.next = unsafe { at.add(8 * RECORD_WORDS) };
@@ -358,6 +410,31 @@ mod tests {
         assert!(cursor.put([9; 4], 0) && !cursor.put([10; 4], 0) && !cursor.keep([10; 3]));
         cursor.put_kept(5);
         cursor.put_kept(11);
+        cursor.begin_run(Run::Sends, 1);
+        assert!(!cursor.put_in_run(Run::Sends, [12; 4], 0), "no room");
         assert_eq!(now()[1..], [0, 6, 7, 8, 1, 2, 3, 4, 9, 9, 9, 9, 5, 6, 7, 8, 7]);
+    }
+    #[test]
+    fn a_run_has_the_records_that_it_began_with() {
+        let mut memory = [0u64; 4 * 8];
+        let count = memory.len();
+        let at = NonNull::from(&mut memory).cast::<u8>();
+        // SAFETY: the array outlives the words, and is not used otherwise meanwhile.
+        let words = unsafe { SharedWords::new(at, count) };
+        let mut cursor = words.records(0, 8).unwrap();
+        assert!(!cursor.put_in_run(Run::Sends, [1; 4], 0));
+        cursor.begin_run(Run::Sends, 2);
+        let mut put = |run| cursor.put_in_run(run, [1; 4], 0);
+        assert_eq!(
+            [Run::Arrivals, Run::Sends, Run::Sends, Run::Sends].map(&mut put),
+            [false, true, true, false]
+        );
+        cursor.begin_run(Run::Sends, 2);
+        cursor.begin_run(Run::Arrivals, usize::MAX / 64);
+        let mut put = |run| cursor.put_in_run(run, [1; 4], 0);
+        assert!(!put(Run::Sends), "the run before has ended");
+        assert_eq!((0..9).filter(|_| put(Run::Arrivals)).count(), 4);
+        assert!(cursor.is_full());
+        assert!(!RecordCursor::full().put_in_run(Run::Arrivals, [1; 4], 0));
     }
 }

@@ -5,12 +5,11 @@
 use scif_ring::{KEPT, chunks, chunks_mut};
 
 use crate::addr::PortId;
-use crate::sys::time::now_ns;
 use crate::trace::event::TraceEvent;
 use crate::trace::layout::{
     CHUNK_RECORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORD_WORDS, RECORDS, decode,
 };
-use crate::trace::ring::clock;
+use crate::trace::ring::clocks;
 
 /// Bytes of the largest trace.
 pub const TRACE_MAX: u64 = super::layout::TRACE_BYTES as u64;
@@ -53,7 +52,8 @@ pub fn confirm(first: &mut [u8], second: &[u8]) {
             record.fill(0);
         }
     }
-    for (field, value) in [(Field::EndTicks, clock()), (Field::EndNs, now_ns())] {
+    let (ticks, ns) = clocks();
+    for (field, value) in [(Field::EndTicks, ticks), (Field::EndNs, ns)] {
         if let Some(word) = chunks_mut(first).nth(field as usize) {
             *word = value.to_ne_bytes();
         }
@@ -67,6 +67,15 @@ struct Scale {
 }
 
 impl Scale {
+    /// Reads the scale from the words of a trace.
+    fn of(words: &[u64]) -> Scale {
+        let field = |field: Field| words.get(field as usize).copied().unwrap_or(0);
+        Scale {
+            start: (field(Field::StartTicks), field(Field::StartNs)),
+            end: (field(Field::EndTicks), field(Field::EndNs)),
+        }
+    }
+
     /// Returns the time of a record in nanoseconds; `None` if no trace has it.
     fn ns(&self, ticks: u64) -> Option<u64> {
         let ticks = u128::from(ticks.checked_sub(self.start.0)?);
@@ -89,10 +98,7 @@ impl TraceImage {
         if field(Field::Magic) != MAGIC {
             return Err("no trace of FI_SCIF_TRACE, or one of another version".to_owned());
         }
-        let scale = Scale {
-            start: (field(Field::StartTicks), field(Field::StartNs)),
-            end: (field(Field::EndTicks), field(Field::EndNs)),
-        };
+        let scale = Scale::of(&words);
         let name =
             (0..COMMAND_WORDS).flat_map(|at| word(Field::Command as usize + at).to_ne_bytes());
         let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
@@ -125,15 +131,23 @@ impl TraceImage {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+    use std::time::Duration;
+
     use super::*;
+    use crate::sys::time::now_ns;
     use crate::trace::event::EventKind;
-    use crate::trace::ring::TraceRing;
+    use crate::trace::ring::{TraceRing, TraceWriter, clock};
 
     const OWN: PortId = PortId::new(2, 7);
     const PEER: PortId = PortId::new(2, 8);
 
     fn ring() -> &'static TraceRing {
         Box::leak(Box::new(TraceRing::new("program", Some(5), 2).unwrap()))
+    }
+
+    fn put(writer: &mut TraceWriter, event: TraceEvent) {
+        writer.record(writer.names(PEER), &event);
     }
 
     fn bytes(ring: &TraceRing) -> Vec<u8> {
@@ -149,7 +163,7 @@ mod tests {
         let mut writers = [ring.writer(OWN), ring.writer(PEER)];
         let before = now_ns();
         for n in 0..2000_usize {
-            writers[n % 2].record(PEER, &TraceEvent::new(EventKind::SentRing, n as u64, n, 0));
+            put(&mut writers[n % 2], TraceEvent::new(EventKind::SentRing, n as u64, n, 0));
         }
         let image = TraceImage::parse(&bytes(ring)).unwrap();
         assert_eq!((image.rank, image.command.as_str()), (Some(5), "program"));
@@ -167,9 +181,9 @@ mod tests {
     fn a_million_events_are_kept_beside_an_endpoint_with_few() {
         let ring = ring();
         let (mut few, mut many) = (ring.writer(PEER), ring.writer(OWN));
-        few.record(PEER, &TraceEvent::new(EventKind::PeerUp, 0, 0, 0));
+        put(&mut few, TraceEvent::new(EventKind::PeerUp, 0, 0, 0));
         for n in 0..3_000_000 {
-            many.record(PEER, &TraceEvent::new(EventKind::Received, n, 8, n));
+            put(&mut many, TraceEvent::new(EventKind::Received, n, 8, n));
         }
         let image = TraceImage::parse(&bytes(ring)).unwrap();
         let kept = image.records.len();
@@ -178,7 +192,7 @@ mod tests {
         assert_eq!(image.records[kept - 1].event.tag, 2_999_999);
         drop(few);
         for n in 0..CHUNK_RECORDS as u64 {
-            many.record(PEER, &TraceEvent::new(EventKind::Received, n, 8, n));
+            put(&mut many, TraceEvent::new(EventKind::Received, n, 8, n));
         }
         assert!(TraceImage::parse(&bytes(ring)).is_ok());
     }
@@ -188,7 +202,7 @@ mod tests {
         let ring = ring();
         let mut writer = ring.writer(OWN);
         for tag in 0..10 {
-            writer.record(PEER, &TraceEvent::new(EventKind::Received, tag, 8, 0));
+            put(&mut writer, TraceEvent::new(EventKind::Received, tag, 8, 0));
         }
         let mut first = bytes(ring);
         let mut second = first.clone();
@@ -204,28 +218,102 @@ mod tests {
     fn arrivals_share_one_reading_with_the_next_event() {
         let ring = ring();
         let mut writer = ring.writer(OWN);
-        let mut record = |kind, tag| writer.record(PEER, &TraceEvent::new(kind, tag, 8, 0));
+        let mut record = |kind, tag| put(&mut writer, TraceEvent::new(kind, tag, 8, 0));
         record(EventKind::SentInline, 0);
-        writer.note_progress(true);
-        let mut record = |kind, tag| writer.record(PEER, &TraceEvent::new(kind, tag, 8, 0));
+        writer.note_progress(Some(0));
+        let mut record = |kind, tag| put(&mut writer, TraceEvent::new(kind, tag, 8, 0));
         record(EventKind::Received, 1);
         let image = || TraceImage::parse(&bytes(ring)).unwrap().records;
         let kept = image();
         assert_eq!((kept[1].event.tag, kept[1].ns), (1, kept[0].ns), "the time is not known yet");
         record(EventKind::SentInline, 2);
-        (3..100).for_each(|tag| record(EventKind::Received, tag));
+        (3..68).for_each(|tag| record(EventKind::Received, tag));
         let after = image();
         assert_eq!(after[1].ns, after[2].ns);
         let tags: Vec<u64> = after.iter().map(|record| record.event.tag).collect();
-        assert_eq!(tags, (0..100).collect::<Vec<u64>>());
+        assert_eq!(tags, (0..68).collect::<Vec<u64>>());
         let mut times: Vec<u64> = after.iter().map(|record| record.ns).collect();
         times.dedup();
-        assert_eq!(times.len(), 2 + 97 / 16, "a reading for 16 arrivals");
-        writer.note_progress(false);
-        writer.record(PEER, &TraceEvent::new(EventKind::Received, 100, 8, 0));
+        assert_eq!(times.len(), 3, "a reading for 64 arrivals; the last one is kept");
+        writer.note_progress(None);
+        put(&mut writer, TraceEvent::new(EventKind::Received, 68, 8, 0));
         let last = image();
-        assert_eq!((last[99].event.tag, last.len()), (99, 101));
-        assert!(last[98].ns < last[99].ns && last[99].ns < last[100].ns);
+        assert_eq!((last[67].event.tag, last.len()), (67, 69));
+        assert!(last[66].ns < last[67].ns && last[67].ns < last[68].ns);
+    }
+
+    /// Records `count` events, each behind a pause. Returns the readings of the clock around each.
+    fn timed(
+        writer: &mut TraceWriter,
+        kind: EventKind,
+        count: u64,
+        pause: Duration,
+    ) -> Vec<(u64, u64)> {
+        let mut event = |tag| {
+            thread::sleep(pause);
+            let (names, event) = (writer.names(PEER), TraceEvent::new(kind, tag, 8, tag));
+            let before = clock();
+            let is_recorded = match kind {
+                EventKind::Received => writer.try_record_arrival(names, &event),
+                _ => writer.try_record_send(names, &event),
+            };
+            if !is_recorded {
+                put(writer, event);
+            }
+            (before, clock())
+        };
+        (0..count).map(&mut event).collect()
+    }
+
+    /// Returns the events of a trace in memory, and its clock.
+    fn events(ring: &TraceRing) -> (Vec<TraceRecord>, Scale) {
+        let bytes = bytes(ring);
+        let words: Vec<u64> = chunks(&bytes).map(|word| u64::from_ne_bytes(*word)).collect();
+        (TraceImage::parse(&bytes).unwrap().records, Scale::of(&words))
+    }
+
+    #[test]
+    fn shared_times_are_within_their_bounds() {
+        for (kind, sharers) in [(EventKind::Received, 64), (EventKind::SentInline, 16)] {
+            let ring = ring();
+            let mut writer = ring.writer(OWN);
+            writer.note_progress(Some(u64::MAX));
+            let happened = timed(&mut writer, kind, 3000, Duration::ZERO);
+            for tag in [3000, 3001] {
+                put(&mut writer, TraceEvent::new(EventKind::PeerLost, tag, 8, 0));
+            }
+            let (records, scale) = events(ring);
+            let tags: Vec<u64> = records.iter().map(|record| record.event.tag).collect();
+            assert_eq!(tags, (0..=3001).collect::<Vec<u64>>());
+            assert!(records.iter().all(|record| record.event.len == 8));
+            let mut times: Vec<u64> = records.iter().map(|record| record.ns).collect();
+            times.dedup();
+            assert!((3000 / sharers..3000 / sharers + 32).contains(&times.len()));
+            let mut time_before = 0;
+            for (record, (begin, end)) in records.iter().zip(happened) {
+                let (begin, end) = (scale.ns(begin).unwrap(), scale.ns(end).unwrap());
+                let next = times.iter().find(|time| **time > record.ns).unwrap();
+                let is_kept = kind == EventKind::Received && time_before < record.ns;
+                let least = if is_kept { time_before } else { record.ns };
+                assert!(least <= end && begin <= *next, "{record:?} {begin} {end} {next}");
+                time_before = record.ns;
+            }
+        }
+    }
+
+    #[test]
+    fn sends_behind_a_pause_have_times_of_their_own() {
+        let ring = ring();
+        let mut writer = ring.writer(OWN);
+        writer.note_progress(Some(1000));
+        timed(&mut writer, EventKind::SentInline, 100, Duration::ZERO);
+        let pause = Duration::from_micros(200);
+        let happened = timed(&mut writer, EventKind::SentInline, 40, pause);
+        let (records, scale) = events(ring);
+        for (record, (begin, end)) in records[100..].iter().zip(happened).skip(15) {
+            let bounds = scale.ns(begin).unwrap()..=scale.ns(end).unwrap();
+            assert!(bounds.contains(&record.ns), "{record:?} {bounds:?}");
+        }
     }
 
     #[test]
@@ -233,7 +321,7 @@ mod tests {
         let ring = ring();
         let mut writer = ring.writer(OWN);
         for tag in 0..64 {
-            writer.record(PEER, &TraceEvent::new(EventKind::Received, tag, 8, 0));
+            put(&mut writer, TraceEvent::new(EventKind::Received, tag, 8, 0));
         }
         let good = bytes(ring);
         let good = good.get(..8 * (RECORDS + 64 * RECORD_WORDS)).unwrap();

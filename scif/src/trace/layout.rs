@@ -56,12 +56,22 @@ pub(crate) fn short_id(id: u64) -> u32 {
     u32::try_from(mixed).unwrap_or(0)
 }
 
+/// Endpoint and peer of an event, as its record has them.
+#[derive(Clone, Copy, Debug)]
+pub struct TraceNames(u64);
+
+impl TraceNames {
+    /// Returns the names of an endpoint and a peer.
+    pub(crate) fn new(own_port: u16, peer: PortId) -> TraceNames {
+        let peer = u64::from(peer.node) << 32 | u64::from(peer.port) << 48;
+        TraceNames(peer | u64::from(own_port) << 16)
+    }
+}
+
 /// Returns the words of a record behind its time.
 #[inline]
-pub(crate) fn encode(own_port: u16, peer: PortId, event: &TraceEvent) -> [u64; 3] {
-    // Node and port of the peer are neighbours in the argument too, so this is one operation.
-    let other = u64::from(peer.node) << 32 | u64::from(peer.port) << 48;
-    let names = other | event.kind as u64 | u64::from(event.err) << 8 | u64::from(own_port) << 16;
+pub(crate) fn encode(names: TraceNames, event: &TraceEvent) -> [u64; 3] {
+    let names = names.0 | event.kind as u64 | u64::from(event.err) << 8;
     [names, event.tag, event.len << ID_BITS | u64::from(short_id(event.id))]
 }
 
@@ -88,11 +98,11 @@ mod tests {
         let peer = PortId::new(3, 65_535);
         let event =
             TraceEvent { err: 111, ..TraceEvent::new(EventKind::Pulled, u64::MAX, 1 << 33, 77) };
-        let (port, other, seen) = decode(encode(1089, peer, &event)).unwrap();
+        let (port, other, seen) = decode(encode(TraceNames::new(1089, peer), &event)).unwrap();
         assert_eq!((port, other, seen.id), (1089, peer, u64::from(short_id(77))));
         assert_eq!(TraceEvent { id: 77, ..seen }, event);
         let long = TraceEvent::new(EventKind::Write, 0, (1 << 40) - 1, 0);
-        assert_eq!(decode(encode(0, peer, &long)).unwrap().2.len, long.len);
+        assert_eq!(decode(encode(TraceNames::new(0, peer), &long)).unwrap().2.len, long.len);
         assert!(decode([0, 0, 0]).is_none());
     }
 }

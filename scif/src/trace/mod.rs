@@ -20,6 +20,7 @@ use crate::sys::{crash, ending_signal, memfd, thread};
 
 pub use event::{EventKind, TraceEvent};
 pub use image::{TRACE_MAX, TraceImage, TraceRecord, confirm};
+pub use layout::TraceNames;
 pub use ring::{TraceRing, TraceWriter};
 
 /// Trace of this process, and the file for it.

@@ -6,7 +6,7 @@
 
 use rustix::io::Errno;
 use scif_ring::copy::ticks;
-use scif_ring::{RecordCursor, SharedU64, SharedWords};
+use scif_ring::{RecordCursor, Run, SharedU64, SharedWords};
 
 use crate::addr::PortId;
 use crate::sys::fork::{Maker, PrivateFd};
@@ -17,7 +17,7 @@ use crate::sys::time::now_ns;
 use crate::trace::event::{EventKind, TraceEvent};
 use crate::trace::layout::{
     CHUNK_RECORDS, CHUNK_WORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORDS, STATES, TRACE_BYTES,
-    encode,
+    TraceNames, encode,
 };
 
 /// Name of the memfd, by which readers find it.
@@ -29,7 +29,10 @@ const AHEAD: usize = 512;
 
 /// Number of arrivals that may share one reading of the clock. A larger number saves little and
 /// makes more times inexact.
-const SHARERS: u32 = 16;
+const ARRIVALS: usize = 64;
+/// Number of sends that may share one. A larger number makes more times inexact behind a pause: a
+/// program that computes between its sends without a poll has no tick which would show it.
+const SENDS: usize = 16;
 
 /// Returns the clock of records.
 #[inline]
@@ -37,6 +40,17 @@ pub(crate) fn clock() -> u64 {
     // These counters are never 0 in practice; other targets have none.
     let counts = cfg!(any(target_arch = "x86_64", target_arch = "aarch64")) && !cfg!(miri);
     if counts { ticks() } else { now_ns() }
+}
+
+/// Returns the clock of records and that of the system, read at nearly one instant: of several
+/// pairs the one that a pause of the thread has not parted.
+pub(crate) fn clocks() -> (u64, u64) {
+    let pair = |_| {
+        let (before, ns) = (clock(), now_ns());
+        (clock().saturating_sub(before), before, ns)
+    };
+    let (_, ticks, ns) = (0..4).map(pair).min().unwrap_or_default();
+    (ticks, ns)
 }
 
 /// Trace of this process.
@@ -67,8 +81,9 @@ impl TraceRing {
             let bytes: [u8; 8] = std::array::from_fn(|_| name.next().unwrap_or(0));
             ring.put(Field::Command as usize + at, u64::from_ne_bytes(bytes));
         }
-        ring.set(Field::StartTicks, clock());
-        ring.set(Field::StartNs, now_ns());
+        let (ticks, ns) = clocks();
+        ring.set(Field::StartTicks, ticks);
+        ring.set(Field::StartNs, ns);
         ring.set(Field::Magic, MAGIC);
         Ok(ring)
     }
@@ -93,7 +108,7 @@ impl TraceRing {
         TraceWriter {
             cursor: RecordCursor::full(),
             last: 0,
-            left: 0,
+            burst: SendBurst::default(),
             shares: false,
             port: own.port,
             chunk: None,
@@ -106,6 +121,15 @@ impl TraceRing {
         self.creator.is_ancestor()
     }
 
+    /// Returns the ticks of the clock of records in a number of nanoseconds, as measured since the
+    /// start of the trace.
+    fn ticks_in(&self, ns: u64) -> u64 {
+        let start = |field: Field| self.word(field as usize).map_or(0, |word| word.get());
+        let (ticks, elapsed) = clocks();
+        let ticks = ticks.saturating_sub(start(Field::StartTicks));
+        ticks.saturating_mul(ns) / elapsed.saturating_sub(start(Field::StartNs)).max(1)
+    }
+
     /// Notes the time of the end, and returns the mapping and the length of its used part. A forked
     /// child has no trace. Makes no system call but that of the clock, so that it can run in a
     /// signal handler.
@@ -113,8 +137,9 @@ impl TraceRing {
         if self.creator.is_ancestor() {
             return None;
         }
-        self.set(Field::EndTicks, clock());
-        self.set(Field::EndNs, now_ns());
+        let (ticks, ns) = clocks();
+        self.set(Field::EndTicks, ticks);
+        self.set(Field::EndNs, ns);
         let taken = self.word(Field::Taken as usize)?.get();
         let chunks = usize::try_from(taken).unwrap_or(CHUNKS).min(CHUNKS);
         Some((&self.map, 8 * (RECORDS + chunks * CHUNK_WORDS)))
@@ -143,6 +168,25 @@ impl TraceRing {
     }
 }
 
+/// Sends in close succession, which may share a reading of the clock.
+#[derive(Debug, Default)]
+struct SendBurst {
+    /// Ticks that a send may take on average; 0: none shares a reading.
+    longest: u64,
+    /// Number of sends that share the last reading with the one that made it.
+    sharers: usize,
+}
+
+impl SendBurst {
+    /// Determines how many sends may share a reading, made `elapsed` ticks after the one before.
+    /// The number grows while readings follow each other closely, and is 0 after a pause.
+    fn on_reading(&mut self, elapsed: u64) -> usize {
+        let is_close = elapsed < self.longest.saturating_mul(self.sharers as u64 + 1);
+        self.sharers = if is_close { (2 * self.sharers + 1).min(SENDS - 1) } else { 0 };
+        self.sharers
+    }
+}
+
 /// Writer of the events of one endpoint.
 #[derive(Debug)]
 pub struct TraceWriter {
@@ -150,8 +194,7 @@ pub struct TraceWriter {
     cursor: RecordCursor,
     /// Last reading of the clock.
     last: u64,
-    /// Number of arrivals that may still share it.
-    left: u32,
+    burst: SendBurst,
     /// Whether arrivals share readings of the clock, with each other and with the next event.
     shares: bool,
     port: u16,
@@ -160,80 +203,115 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Records an event with the peer at a port, now.
-    pub fn record(&mut self, peer: PortId, event: &TraceEvent) {
-        let is_shared = event.kind == EventKind::Received && self.shares;
-        if self.cursor.keeps() {
-            self.put_kept();
-            if self.cursor.put(self.words(peer, event), AHEAD) {
-                self.left = if is_shared { SHARERS - 2 } else { 0 };
-                return;
+    /// Returns the names of its endpoint and the peer at a port.
+    #[must_use]
+    pub fn names(&self, peer: PortId) -> TraceNames {
+        TraceNames::new(self.port, peer)
+    }
+
+    /// Records an event, now.
+    pub fn record(&mut self, names: TraceNames, event: &TraceEvent) {
+        let is_recorded = if event.kind == EventKind::Received && self.shares {
+            if self.cursor.keeps() {
+                self.read_clock();
+                self.cursor.begin_run(Run::Arrivals, ARRIVALS - 1);
             }
-        }
-        let record =
-            if is_shared { TraceWriter::try_record_arrival } else { TraceWriter::try_record };
-        if !record(self, peer, event) {
+            self.try_record_arrival(names, event)
+        } else {
+            let before = self.last;
+            self.read_clock();
+            if matches!(event.kind, EventKind::SentInline | EventKind::SentRing) {
+                let sharers = self.burst.on_reading(self.last.saturating_sub(before));
+                self.cursor.begin_run(Run::Sends, 1 + sharers);
+            }
+            self.put(names, event)
+        };
+        if !is_recorded {
             self.begin_chunk();
             // With its time at once: the first record of a chunk orders it among the others.
-            self.try_record(peer, event);
+            self.try_record(names, event);
         }
     }
 
-    /// Records an event with the peer at a port, now. Returns false if it did nothing, since an
-    /// arrival is kept or the chunk is full: [`TraceWriter::record`] does the work.
+    /// Records an event, now. Returns false if it did nothing, since an arrival is kept or the
+    /// chunk is full: [`TraceWriter::record`] does the work.
     #[inline]
-    pub fn try_record(&mut self, peer: PortId, event: &TraceEvent) -> bool {
+    pub fn try_record(&mut self, names: TraceNames, event: &TraceEvent) -> bool {
         if self.cursor.is_full() || self.cursor.keeps() {
             return false;
         }
-        (self.left, self.last) = (0, clock());
-        self.cursor.put(self.words(peer, event), AHEAD)
+        self.last = clock();
+        self.cursor.end_runs();
+        self.put(names, event)
     }
 
     /// Records the arrival of a message in the same way, if arrivals share readings of the clock:
     /// with the time of an arrival before it, or to be stored when the time is known.
     #[inline]
-    pub fn try_record_arrival(&mut self, peer: PortId, event: &TraceEvent) -> bool {
-        if self.left != 0 {
-            self.left -= 1;
-            return self.cursor.put(self.words(peer, event), AHEAD);
+    pub fn try_record_arrival(&mut self, names: TraceNames, event: &TraceEvent) -> bool {
+        if self.put_in_run(Run::Arrivals, names, event) {
+            return true;
         }
         if !self.shares || self.cursor.keeps() {
             return false;
         }
-        let [_, rest @ ..] = self.words(peer, event);
-        self.cursor.keep(rest)
+        self.cursor.end_runs();
+        self.cursor.keep(encode(names, event))
+    }
+
+    /// Records a message sent in the same way, with the time of a send before it.
+    #[inline]
+    pub fn try_record_send(&mut self, names: TraceNames, event: &TraceEvent) -> bool {
+        self.put_in_run(Run::Sends, names, event)
+    }
+
+    #[inline(always)]
+    fn put(&mut self, names: TraceNames, event: &TraceEvent) -> bool {
+        self.cursor.put(self.words(names, event), AHEAD)
+    }
+
+    #[inline(always)]
+    fn put_in_run(&mut self, run: Run, names: TraceNames, event: &TraceEvent) -> bool {
+        self.cursor.put_in_run(run, self.words(names, event), AHEAD)
     }
 
     /// Returns the record of an event with the time of the last reading.
-    #[inline]
-    fn words(&self, peer: PortId, event: &TraceEvent) -> [u64; 4] {
-        let [names, tag, size] = encode(self.port, peer, event);
+    #[inline(always)]
+    fn words(&self, names: TraceNames, event: &TraceEvent) -> [u64; 4] {
+        let [names, tag, size] = encode(names, event);
         // SYNC POINT: pairs with the two reads of `TraceImage::confirm`.
         [self.last, names, tag, size]
     }
 
     /// Reads the clock, and stores the kept arrival with this time. A program answers an arrival
-    /// sooner where the clock is read later, behind its next message.
-    fn put_kept(&mut self) {
+    /// sooner where the clock is read later, behind its next message. No event shares the reading
+    /// before any more.
+    fn read_clock(&mut self) {
         self.last = clock();
+        self.cursor.end_runs();
         self.cursor.put_kept(self.last);
     }
 
-    /// Notes that the endpoint makes progress. Determines whether arrivals share readings of the
-    /// clock until the next call, with each other and with the next event.
-    pub fn note_progress(&mut self, shares: bool) {
+    /// Notes that the endpoint makes progress. Determines which events share readings of the clock
+    /// until the next call: with `longest_ns`, arrivals with each other and with the next event,
+    /// and sends that take fewer nanoseconds on average; without it none.
+    pub fn note_progress(&mut self, longest_ns: Option<u64>) {
         if self.cursor.keeps() {
-            self.put_kept();
+            self.read_clock();
         }
-        (self.left, self.shares) = (0, shares);
+        let shares = longest_ns.is_some();
+        if shares != self.shares {
+            self.cursor.end_runs();
+            self.shares = shares;
+            let longest = longest_ns.map_or(0, |ns| self.ring.ticks_in(ns));
+            self.burst = SendBurst { longest, sharers: 0 };
+        }
     }
 
     /// Continues with another chunk, if there is one. No time is shared between chunks, since times
     /// order them.
     fn begin_chunk(&mut self) {
         self.release();
-        self.left = 0;
         let chunk = self.ring.take_chunk();
         if let Some(cursor) = chunk.and_then(|chunk| self.ring.chunk(chunk)) {
             (self.chunk, self.cursor) = (chunk, cursor);
@@ -242,7 +320,9 @@ impl TraceWriter {
 
     fn release(&mut self) {
         if let Some(chunk) = self.chunk.take().filter(|_| !self.ring.creator.is_ancestor()) {
-            self.put_kept();
+            if self.cursor.keeps() {
+                self.read_clock();
+            }
             self.ring.release_chunk(chunk);
         }
     }
@@ -251,5 +331,19 @@ impl TraceWriter {
 impl Drop for TraceWriter {
     fn drop(&mut self) {
         self.release();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sends_of_a_reading_double_until_a_pause() {
+        let mut burst = SendBurst { longest: 100, sharers: 0 };
+        let close = [99, 199, 399, 799, 1599, 1599].map(|elapsed| burst.on_reading(elapsed));
+        assert_eq!(close, [1, 3, 7, 15, 15, 15]);
+        assert_eq!([1600, 99].map(|elapsed| burst.on_reading(elapsed)), [0, 1]);
+        assert_eq!([0, 0].map(|elapsed| SendBurst::default().on_reading(elapsed)), [0, 0]);
     }
 }

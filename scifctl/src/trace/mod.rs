@@ -102,7 +102,7 @@ mod tests {
         let ring: &'static TraceRing = Box::leak(Box::new(ring));
         let mut writer = ring.writer(PortId::new(2, 7));
         for (at, kind) in EventKind::ALL.iter().enumerate() {
-            writer.record(PortId::new(2, 8), &TraceEvent::new(*kind, 5, at, 9));
+            writer.record(writer.names(PortId::new(2, 8)), &TraceEvent::new(*kind, 5, at, 9));
         }
         let mut bytes = vec![0; empty + 32 * (1 + EventKind::ALL.len())];
         let (map, _) = ring.end().unwrap();

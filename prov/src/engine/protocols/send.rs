@@ -152,9 +152,9 @@ fn note_sent(
     a: &SendArgs<'_>,
     (peer, kind, len): (PeerId, EventKind, usize),
 ) {
-    ep.peers.note(peer, || TraceEvent::new(kind, a.tag.unwrap_or(0), len, a.context as u64));
     let (op_kind, tag) = (OpKind::of(a.tag), a.tag.unwrap_or(0));
     let info = CompletionInfo { op_kind, context: a.context, flags: a.flags, tag, len };
+    ep.peers.note_sent(peer, kind, tag, (len, a.context));
     completion::tx_posted(ep, env, info, 0);
 }
 

@@ -11,14 +11,15 @@ mod traffic;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
-use scif::trace::{self, TraceEvent, TraceRing, TraceWriter};
+use scif::trace::{self, TraceEvent, TraceNames, TraceRing, TraceWriter};
 use scif::{Maker, PortId};
 
 use crate::base::env::{self, StatsReport};
 use crate::base::log::{Subsys, warn};
 use crate::engine::types::args::EpConfig;
+use crate::engine::types::peer_id::PeerId;
 
-use pace::Pace;
+use pace::{BUSY_NS, Pace};
 use traffic::EndpointTraffic;
 
 /// Nanoseconds after which a receive of a busy endpoint is recorded that still waits, at twice this
@@ -31,6 +32,8 @@ const LATE_NS: u64 = 100_000;
 pub(crate) struct Recorder {
     traffic: Option<Arc<Mutex<EndpointTraffic>>>,
     trace: Option<TraceWriter>,
+    /// Peer of the last event that took the slow path, and its part of records.
+    last: Option<(PeerId, TraceNames)>,
     pace: Pace,
     /// Reading of the clock since which posts of receives are not recorded; `None`: they are.
     unrecorded_ns: Option<u64>,
@@ -46,32 +49,50 @@ impl Recorder {
             return None;
         }
         let (pace, creator) = (Pace::default(), Maker::here());
-        Some(Box::new(Recorder { traffic, trace, pace, unrecorded_ns: None, creator }))
+        Some(Box::new(Recorder { traffic, trace, last: None, pace, unrecorded_ns: None, creator }))
     }
 
     /// Fast path of [`Recorder::record`]. Returns false, and has recorded nothing, if that is
     /// needed.
     #[inline]
-    pub(crate) fn try_record(&mut self, peer: PortId, event: TraceEvent) -> bool {
-        match &mut self.trace {
-            Some(trace) if self.traffic.is_none() => trace.try_record(peer, &event),
-            _ => false,
-        }
+    pub(crate) fn try_record(&mut self, peer: PeerId, event: TraceEvent) -> bool {
+        self.traffic.is_none()
+            && self.names_of(peer).is_some_and(|(trace, names)| trace.try_record(names, &event))
     }
 
-    /// Records the arrival of a message in the same way. Counted arrivals share no readings of the
+    /// Records the arrival of a message in the same way. Counted events share no readings of the
     /// clock, so [`Recorder::record`] gets them.
     #[inline]
-    pub(crate) fn try_record_arrival(&mut self, peer: PortId, event: TraceEvent) -> bool {
-        self.trace.as_mut().is_some_and(|trace| trace.try_record_arrival(peer, &event))
+    pub(crate) fn try_record_arrival(&mut self, peer: PeerId, event: TraceEvent) -> bool {
+        self.names_of(peer).is_some_and(|(trace, names)| trace.try_record_arrival(names, &event))
     }
 
-    /// Records an event with the peer at a port, and counts it.
-    pub(crate) fn record(&mut self, peer: PortId, event: TraceEvent) {
+    /// Records a message sent, in the same way as an arrival.
+    #[inline]
+    pub(crate) fn try_record_send(&mut self, peer: PeerId, event: TraceEvent) -> bool {
+        self.names_of(peer).is_some_and(|(trace, names)| trace.try_record_send(names, &event))
+    }
+
+    /// Returns the trace, and the part of records that names the peer, if it is the last one.
+    #[inline(always)]
+    fn names_of(&mut self, peer: PeerId) -> Option<(&mut TraceWriter, TraceNames)> {
+        let (_, names) = self.last.filter(|(last, _)| *last == peer)?;
+        Some((self.trace.as_mut()?, names))
+    }
+
+    /// Records an event with a peer, at the port `other`, and counts it.
+    pub(crate) fn record(&mut self, peer: PeerId, other: PortId, event: TraceEvent) {
         if let Some(trace) = &mut self.trace {
-            trace.record(peer, &event);
+            let names = trace.names(other);
+            self.last = Some((peer, names));
+            trace.record(names, &event);
         }
-        self.change(|traffic| traffic.count(peer, event.kind, event.len, event.id));
+        self.change(|traffic| traffic.count(other, event.kind, event.len, event.id));
+    }
+
+    /// Notes that a number stands for another peer from now on.
+    pub(crate) fn forget_peer(&mut self) {
+        self.last = None;
     }
 
     /// Whether posts of receives are recorded when they happen.
@@ -94,7 +115,7 @@ impl Recorder {
         let trace = self.trace.as_mut()?;
         let is_busy =
             self.pace.tick(now.saturating_sub(before), polls, received) && self.traffic.is_none();
-        trace.note_progress(is_busy);
+        trace.note_progress(is_busy.then_some(BUSY_NS));
         self.late_posts(now, is_busy)
     }
 
@@ -181,7 +202,7 @@ mod tests {
     fn late_posts_are_looked_up_at_intervals_and_at_the_end() {
         let (pace, creator) = (Pace::default(), Maker::here());
         let mut recorder =
-            Recorder { traffic: None, trace: None, pace, unrecorded_ns: None, creator };
+            Recorder { traffic: None, trace: None, last: None, pace, unrecorded_ns: None, creator };
         let mut at = |now, is_busy| recorder.late_posts(now, is_busy);
         assert_eq!((at(7, false), at(1000, true)), (None, None));
         assert_eq!(at(999 + 2 * LATE_NS, true), None);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Pace of an endpoint, by which its trace decides how much it records.
 
-/// Longest average time of a poll or message of a busy endpoint, in nanoseconds. With more, times
-/// of events become less exact; with fewer, a trace costs an endpoint with small messages more.
-const BUSY_NS: u64 = 125;
+/// Longest average time in nanoseconds of a poll or message of a busy endpoint, and of sends that
+/// share a time. With more, times of events become less exact; with fewer, a trace costs an
+/// endpoint with small messages more.
+pub(super) const BUSY_NS: u64 = 125;
 /// Allowance for interrupts in each tick, in nanoseconds. With fewer, each interrupt makes a trace
 /// dearer for some time; with more, longer computations are not noticed.
 const PAUSE_NS: u64 = 20_000;

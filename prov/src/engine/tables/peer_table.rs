@@ -127,6 +127,9 @@ impl PeerTable {
             PeerId::new(self.entries.len() - 1)
         };
         self.by_port.insert(id, peer);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget_peer();
+        }
         peer
     }
 
@@ -161,7 +164,7 @@ impl PeerTable {
         if self.recorder.is_some() {
             let event = event();
             if event.err == 0 {
-                self.record(peer, event.kind, event.tag, event.len, event.id);
+                self.record(peer, event.tag, event.len, event.id, event.kind);
             } else {
                 self.record_failed(peer, event);
             }
@@ -176,12 +179,26 @@ impl PeerTable {
         }
     }
 
+    /// Records a message that is sent and complete.
+    #[inline(always)]
+    pub(crate) fn note_sent(
+        &mut self,
+        peer: PeerId,
+        kind: EventKind,
+        tag: u64,
+        (len, context): (usize, usize),
+    ) {
+        if self.recorder.is_some() {
+            self.record_sent(peer, tag, len as u64, context as u64, kind);
+        }
+    }
+
     /// Records the post of a receive. Not where messages follow each other so closely that only
     /// receives which wait for longer are recorded, by the next ticks.
     #[inline(always)]
     pub(crate) fn note_posted(&mut self, src: PeerId, tag: u64, len: usize, context: usize) {
         if self.recorder.as_ref().is_some_and(|recorder| recorder.records_posts()) {
-            self.record(src, EventKind::RecvPosted, tag, len as u64, context as u64);
+            self.record(src, tag, len as u64, context as u64, EventKind::RecvPosted);
         }
     }
 
@@ -190,42 +207,48 @@ impl PeerTable {
     #[cold]
     #[inline(never)]
     fn record_arrival(&mut self, peer: PeerId, tag: u64, len: u64, id: u64) {
-        let other = self.get(peer).map_or(NOWHERE, |p| p.id);
-        let recorder = self.recorder.as_deref_mut();
         let event = TraceEvent { kind: EventKind::Received, tag, len, id, err: 0 };
-        if !recorder.is_some_and(|recorder| recorder.try_record_arrival(other, event)) {
-            self.record(peer, EventKind::Received, tag, len, id);
+        let recorder = self.recorder.as_deref_mut();
+        if !recorder.is_some_and(|recorder| recorder.try_record_arrival(peer, event)) {
+            self.record_slow(peer, tag, len, id, EventKind::Received);
         }
     }
 
-    /// Records an event. Its members are arguments, so that they stay in registers.
+    /// Records a message sent.
     #[cold]
     #[inline(never)]
-    fn record(&mut self, peer: PeerId, kind: EventKind, tag: u64, len: u64, id: u64) {
-        let other = self.get(peer).map_or(NOWHERE, |p| p.id);
-        let recorder = self.recorder.as_deref_mut();
+    fn record_sent(&mut self, peer: PeerId, tag: u64, len: u64, id: u64, kind: EventKind) {
         let event = TraceEvent { kind, tag, len, id, err: 0 };
-        if !recorder.is_some_and(|recorder| recorder.try_record(other, event)) {
-            self.record_slow(peer, kind, tag, len, id);
+        let recorder = self.recorder.as_deref_mut();
+        if !recorder.is_some_and(|recorder| recorder.try_record_send(peer, event)) {
+            self.record_slow(peer, tag, len, id, kind);
         }
     }
 
-    /// Slow path of [`PeerTable::record`]. It has the same arguments, so that the call is a jump.
+    /// Records an event.
+    #[cold]
     #[inline(never)]
-    fn record_slow(&mut self, peer: PeerId, kind: EventKind, tag: u64, len: u64, id: u64) {
-        let other = self.get(peer).map_or(NOWHERE, |p| p.id);
-        if let Some(recorder) = &mut self.recorder {
-            recorder.record(other, TraceEvent { kind, tag, len, id, err: 0 });
+    fn record(&mut self, peer: PeerId, tag: u64, len: u64, id: u64, kind: EventKind) {
+        let event = TraceEvent { kind, tag, len, id, err: 0 };
+        let recorder = self.recorder.as_deref_mut();
+        if !recorder.is_some_and(|recorder| recorder.try_record(peer, event)) {
+            self.record_slow(peer, tag, len, id, kind);
         }
     }
 
-    /// Records an event with an error.
+    /// Slow path of the others. It has their arguments, in their order, so that the call is a jump.
+    #[inline(never)]
+    fn record_slow(&mut self, peer: PeerId, tag: u64, len: u64, id: u64, kind: EventKind) {
+        self.record_failed(peer, TraceEvent { kind, tag, len, id, err: 0 });
+    }
+
+    /// Records an event, which may have an error.
     #[cold]
     #[inline(never)]
     fn record_failed(&mut self, peer: PeerId, event: TraceEvent) {
         let other = self.get(peer).map_or(NOWHERE, |p| p.id);
         if let Some(recorder) = &mut self.recorder {
-            recorder.record(other, event);
+            recorder.record(peer, other, event);
         }
     }
 

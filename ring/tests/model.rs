@@ -266,6 +266,37 @@ proptest! {
 }
 
 #[test]
+fn copies_by_string_copy_or_refuse() {
+    let mut copied = 0;
+    for (len, from, to) in [
+        (3071, 0, 20_000),
+        (3072, 1, 20_000),
+        (4096, 20_000, 3),
+        (8192, 0, 8192),
+        (8193, 0, 20_000),
+        (5000, 0, 4999),
+        (5000, 0, 1),
+        (5000, 1, 0),
+        (5000, 7, 7),
+    ] {
+        let mut bytes: Vec<u8> = (0..40_000u32).map(|i| (i * 7 % 251) as u8).collect();
+        let mut expected = bytes.clone();
+        let all = mem(&mut bytes);
+        let (source, target) = (all.sub(from, len).unwrap(), all.sub(to, len).unwrap());
+        if target.copy_by_string(&source) {
+            copied += 1;
+            expected.copy_within(from..from + len, to);
+        }
+        assert_eq!(bytes, expected, "{len} bytes from {from} to {to}");
+    }
+    let is_native = cfg!(all(target_arch = "x86_64", not(miri)));
+    // Of the last four, only the copy to lower addresses does not overwrite its source.
+    assert_eq!(copied, if is_native { 4 } else { 0 });
+    let (mut short, mut long) = ([1; 4000], [0; 5000]);
+    assert!(!mem(&mut long).copy_by_string(&mem(&mut short)), "lengths differ");
+}
+
+#[test]
 fn huge_copies_copy() {
     if cfg!(miri) {
         return;

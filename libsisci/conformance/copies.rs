@@ -3,6 +3,8 @@
 
 use std::ptr::null_mut;
 
+use scif_fabtests::harness::process::Process;
+
 use crate::api::{Api, Case, Handle};
 use crate::rig::{Node, OWNER, View, code};
 
@@ -17,6 +19,8 @@ pub(crate) const CASES: &[Case] = &[
     ("null memory is refused", null_memory),
     ("a copy to an unmapped map is refused", after_unmap),
     ("SCIMemCopy needs no sequence", without_sequence),
+    ("overlapping copies move", overlapping),
+    ("a forked child cannot copy to a map of its parent", forked_child),
     ("the copy routine cannot be chosen", copy_routine),
 ];
 
@@ -165,6 +169,45 @@ fn after_unmap(api: &Api) {
     api.SCIDisconnectSegment(remote, 0).unwrap();
     api.SCIRemoveSegment(segment, 0).unwrap();
     node.leave();
+}
+
+/// Copies within a segment, by lengths of which each has another routine.
+fn overlapping(api: &Api) {
+    with(api, |local, view| {
+        for len in [64, 4096, 65_536] {
+            for (from, to) in [(0, 8), (8, 0), (0, len), (len, 0)] {
+                for at in (0..2 * len).step_by(4) {
+                    local.store(at, u32::try_from(at).unwrap());
+                }
+                let source = std::ptr::with_exposed_provenance_mut(view.at + from);
+                api.SCIMemCpy(null_mut(), source, view.map, to, len, 0).unwrap();
+                let is_wrong = |at: &usize| local.load(to + at) as usize != from + at;
+                let wrong = (0..len).step_by(4).find(is_wrong);
+                assert_eq!(wrong, None, "{len} bytes from {from} to {to}");
+            }
+        }
+    });
+}
+
+fn forked_child(api: &Api) {
+    with(api, |local, view| {
+        let mut word = 1_u32;
+        let at = (&raw mut word).cast();
+        for _ in 0..2 {
+            api.SCIMemCpy(null_mut(), at, view.map, 0, 4, 0).unwrap();
+        }
+        let child = Process::start(|| {
+            let mut word = 2_u32;
+            let at = (&raw mut word).cast();
+            for flags in [0, api.flag("BLOCK_READ")] {
+                let copied = api.SCIMemCpy(null_mut(), at, view.map, 0, 4, flags);
+                assert_eq!(copied, Err(code::NOT_INITIALIZED));
+            }
+        });
+        child.wait();
+        assert_eq!(local.load(0), 1);
+        api.SCIMemCpy(null_mut(), at, view.map, 0, 4, 0).unwrap();
+    });
 }
 
 fn without_sequence(api: &Api) {

@@ -8,6 +8,7 @@
 mod callback;
 mod config;
 mod context;
+mod copy_slots;
 mod desc;
 mod dma;
 mod error;

@@ -6,12 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use rustix::io::Errno;
 use scif::slab::{Slab, SlabId};
-use scif::sys::fork::Maker;
 use scif::sys::thread::spawn_quiet;
-use scif_ring::counter::AtomicCounter;
 
 use crate::config::Settings;
 use crate::context::Context;
+use crate::copy_slots::{self, KnownMap};
 use crate::desc::Desc;
 use crate::dma::DmaQueue;
 use crate::error::{Outcome, SciError, fail};
@@ -82,23 +81,6 @@ struct Library {
 
 static LIBRARY: RwLock<Option<Library>> = RwLock::new(None);
 
-/// Number of handles that have ended. A copy of facts about an object is valid while it stays.
-static REMOVALS: AtomicCounter = AtomicCounter::new(0);
-
-/// Moment at which handles were checked: equal moments have the same valid handles.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) struct Moment {
-    removals: u64,
-    process: Maker,
-}
-
-impl Moment {
-    #[inline]
-    pub(crate) fn now() -> Moment {
-        Moment { removals: REMOVALS.get(), process: Maker::here() }
-    }
-}
-
 fn read() -> RwLockReadGuard<'static, Option<Library>> {
     LIBRARY.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -127,6 +109,7 @@ pub(crate) fn initialize() -> Outcome<()> {
     scif::logging::log_to_stderr("libsisci", settings.engine.log);
     let context = Context::new(settings)?;
     start_faults(&context)?;
+    copy_slots::clear();
     let inherited =
         library.replace(Library { context, users: 1, objects: Slab::with_generation(1) });
     // Objects of the parent: their descriptors are closed in this process.
@@ -220,6 +203,24 @@ pub(crate) fn find<T: Handled>(handle: usize) -> Outcome<Arc<T>> {
     object.ok_or(SciError::IllegalParameter.into())
 }
 
+/// Returns the mapping of a copy, whose later copies need no look at the table. `sequence` is 0 for
+/// none.
+///
+/// # Errors
+/// Errors of [`find`] for either handle.
+pub(crate) fn find_for_copy(map: usize, sequence: usize) -> Outcome<Arc<Map>> {
+    let library = read();
+    let objects = &usable(&library)?.objects;
+    let found = objects.get(id(map)).and_then(Map::of).ok_or(SciError::IllegalParameter)?;
+    if sequence != 0 {
+        let sequence = objects.get(id(sequence)).and_then(Sequence::of);
+        sequence.ok_or(SciError::IllegalParameter)?;
+    }
+    let Map { addr, len, writable, .. } = *found;
+    copy_slots::enter(&KnownMap { handle: map, addr, len, writable }, sequence);
+    Ok(found)
+}
+
 /// Makes a handle, never 0.
 ///
 /// # Errors
@@ -234,8 +235,13 @@ pub(crate) fn insert<T: Handled>(object: Arc<T>) -> Outcome<usize> {
 
 /// Ends a handle.
 pub(crate) fn remove(handle: usize) {
-    let removed = write().as_mut().and_then(|library| library.objects.remove(id(handle)));
-    ended(removed);
+    let removed = {
+        let mut library = write();
+        copy_slots::remove(handle);
+        library.as_mut().and_then(|library| library.objects.remove(id(handle)))
+    };
+    // Dropped without the lock: the drop of an object may remove files.
+    drop(removed);
 }
 
 /// Ends the handle of an object that passes a check, and returns the object. One of several threads
@@ -254,17 +260,12 @@ pub(crate) fn take_out<T: Handled>(
         let found = library.objects.get(id(handle)).and_then(T::of);
         let found = found.ok_or(SciError::IllegalParameter)?;
         check(&found)?;
+        copy_slots::remove(handle);
         (found, library.objects.remove(id(handle)))
     };
-    ended(removed);
-    Ok(found)
-}
-
-fn ended(removed: Option<Object>) {
-    // After the removal: a copy of facts that was made before it has an earlier moment.
-    REMOVALS.add(1);
     // Dropped without the lock: the drop of an object may remove files.
     drop(removed);
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
  * |---|---|---|
  * | store | 8 bytes stored to a remote map, seen by a polling peer | the same in shared memory |
  * | copy | SCIMemCpy to a remote map | memcpy to it |
+ * | copy, read by peer | the same, while the peer reads the map without a pause | the same |
  * | interrupt | data interrupt, from its trigger to the callback | eventfd, to a sleeping reader |
  * | dma | call of SCIStartDmaTransfer | write to an eventfd that no thread waits for |
  */
@@ -35,6 +36,10 @@
 /* Pause in microseconds before an event, so that its receiver sleeps. */
 #define PAUSE 200
 #define DMA_SIZE 65536
+#define END UINT64_MAX
+
+/* Words of a cache line. */
+#define LINE 8
 
 /* Words in memory that both processes share beside the library. A line each. */
 struct shared {
@@ -44,6 +49,9 @@ struct shared {
     /* Whether node 8 has its objects, and whether node 4 is connected to them. */
     _Alignas(128) volatile int ready;
     volatile int connected;
+    /* Bytes that node 8 reads without a pause: 0 while it waits, and END at the end. */
+    volatile uint64_t read;
+    volatile uint64_t sum;
 };
 
 static struct shared *shared;
@@ -96,7 +104,7 @@ static double median(double *values, size_t count)
 static void row(const char *what, double *ours, double *reference, size_t count)
 {
     double a = median(ours, count), b = median(reference, count);
-    printf("%-28s %10.1f ns   reference %10.1f ns   %.2f x\n", what, a, b, a / b);
+    printf("%-34s %10.1f ns   reference %10.1f ns   %.2f x\n", what, a, b, a / b);
     fflush(stdout);
 }
 
@@ -175,6 +183,7 @@ static int respond(int event)
     sci_local_data_interrupt_t interrupt;
     unsigned number = INTERRUPT;
     pthread_t thread;
+    uint64_t n, sum = 0;
     int turn;
 
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -190,6 +199,13 @@ static int respond(int event)
     for (turn = 1; turn <= TURNS; turn++) {
         echo(side.here, side.there, (uint64_t)turn * TRIPS);
         echo(&shared->ping, &shared->pong, (uint64_t)turn * TRIPS);
+    }
+    while (shared->read != END) {
+        for (n = 0; n < shared->read / sizeof *side.here && shared->read != END; n += LINE)
+            sum += side.here[n];
+        shared->sum = sum;
+        if (shared->read == 0)
+            usleep(PAUSE);
     }
     /* Threads of this process handle the rest. It is killed at the end. */
     for (;;)
@@ -212,7 +228,9 @@ static double wake(sci_remote_data_interrupt_t interrupt, int event)
     return (double)(shared->arrived - begin);
 }
 
-static void copies(sci_sequence_t sequence, sci_map_t map, volatile void *there, size_t size)
+/* `read`: the peer reads the map meanwhile. */
+static void copies(sci_sequence_t sequence, sci_map_t map, volatile void *there, size_t size,
+    int read)
 {
     double ours[TURNS], reference[TURNS];
     void *from = aligned_alloc(4096, size);
@@ -222,6 +240,7 @@ static void copies(sci_sequence_t sequence, sci_map_t map, volatile void *there,
     int turn, n;
 
     memset(from, 1, size);
+    shared->read = read ? size : 0;
     for (turn = 0; turn < TURNS; turn++) {
         begin = now();
         for (n = 0; n < COPIES; n++)
@@ -235,7 +254,8 @@ static void copies(sci_sequence_t sequence, sci_map_t map, volatile void *there,
         }
         reference[turn] = (double)(now() - begin) / COPIES;
     }
-    snprintf(what, sizeof what, "copy of %zu bytes", size);
+    shared->read = 0;
+    snprintf(what, sizeof what, "copy of %zu bytes%s", size, read ? ", read by peer" : "");
     row(what, ours, reference, TURNS);
     free(from);
 }
@@ -291,8 +311,11 @@ int main(void)
         reference[turn] = trips(&shared->ping, &shared->pong, (uint64_t)turn * TRIPS);
     }
     row("8 bytes stored, then seen", ours, reference, TURNS);
-    copies(sequence, side.remote_map, side.there, 4096);
-    copies(sequence, side.remote_map, side.there, 65536);
+    for (n = 0; n < 2; n++) {
+        copies(sequence, side.remote_map, side.there, 4096, n);
+        copies(sequence, side.remote_map, side.there, 65536, n);
+    }
+    shared->read = END;
     for (n = 0; n < TURNS * EVENTS; n++) {
         ours[n] = wake(interrupt, -1);
         reference[n] = wake(interrupt, event);

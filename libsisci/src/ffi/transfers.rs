@@ -3,18 +3,18 @@
 
 #![expect(unsafe_code, reason = "functions a C program calls by name, with pointers of its own")]
 
-use std::cell::Cell;
 use std::ffi::c_void;
 
 use scif_ring::{Mem, full_fence};
 
+use crate::copy_slots;
 use crate::error::{Outcome, SciError, fail};
 use crate::ffi::entry::{
     Handle, OwnHandle, check_flags, guard, memory, need, not_supported, object,
 };
 use crate::flags;
 use crate::map::{Map, OFFSET_ALIGN, Sequence};
-use crate::objects::{self, Moment};
+use crate::objects;
 
 /// `SCI_SEQ_NOT_RETRIABLE`, returned by calls that fail.
 const NOT_RETRIABLE: u32 = 2;
@@ -103,15 +103,6 @@ extern "C" fn SCIFlush(_sequence: Handle, _flags: u32) {
     full_fence();
 }
 
-/// Mapping that a thread copied to last. Its next copy to it needs no look at the table of handles.
-#[derive(Clone, Copy)]
-struct LastCopy {
-    sequence: usize,
-    map: usize,
-    moment: Moment,
-    place: Place,
-}
-
 /// Range of a mapping.
 #[derive(Clone, Copy)]
 struct Place {
@@ -135,35 +126,6 @@ impl Place {
             _ => fail(SciError::OutOfRange),
         }
     }
-}
-
-thread_local! {
-    static LAST_COPY: Cell<Option<LastCopy>> = const { Cell::new(None) };
-}
-
-/// Checks the handles of a copy and returns the place of the mapping.
-#[inline]
-fn checked_place(sequence: Handle, map: Handle) -> Outcome<Place> {
-    let (sequence_at, map_at, moment) = (sequence.addr(), map.addr(), Moment::now());
-    if let Some(last) = LAST_COPY.get() {
-        if (last.sequence, last.map) == (sequence_at, map_at) && last.moment == moment {
-            return Ok(last.place);
-        }
-    }
-    found_place(sequence, map, moment)
-}
-
-/// Looks up the handles of a copy, and remembers them for the next one.
-#[cold]
-fn found_place(sequence: Handle, map: Handle, moment: Moment) -> Outcome<Place> {
-    let found = object::<Map>(map)?;
-    if !sequence.is_null() {
-        object::<Sequence>(sequence)?;
-    }
-    let place = Place::of(&found);
-    let (sequence, map) = (sequence.addr(), map.addr());
-    LAST_COPY.set(Some(LastCopy { sequence, map, moment, place }));
-    Ok(place)
 }
 
 /// Fails for an injected fault, if the flags ask for a check.
@@ -219,36 +181,59 @@ unsafe fn copy(
     Ok(())
 }
 
-/// Fast path of [`copy`] for the handles of the last copy of this thread, if neither a check nor a
-/// failure is due. Returns whether it has copied. The path makes no system call and cannot panic,
-/// so [`guard`], a quarter of the time of 4 KiB, is not needed.
+/// Copies from a mapping by known handles, if neither a check nor a failure is due. Returns whether
+/// it has.
 ///
 /// # Safety
 /// The contract of [`copy`].
-#[inline]
-unsafe fn copy_again(
+unsafe fn read_known(
     (sequence, map): (Handle, Handle),
+    (local, size): (*mut c_void, usize),
+    offset: usize,
+    flags: u32,
+) -> bool {
+    let slot = copy_slots::find(map.addr(), sequence.addr());
+    let is_plain = flags == flags::BLOCK_READ && offset % OFFSET_ALIGN == 0 && !local.is_null();
+    let at = slot.filter(|_| is_plain).and_then(|slot| slot.range(offset, size, true));
+    let Some(at) = at else { return false };
+    // SAFETY: checked that the range lies in the mapping; the rest is the caller's contract.
+    let remote = unsafe { Mem::new(std::ptr::with_exposed_provenance_mut(at), size) };
+    // SAFETY: not null, and no longer than the mapping; the rest is the caller's contract.
+    let local = unsafe { Mem::new(local.cast(), size) };
+    local.copy_from(&remote);
+    true
+}
+
+/// Slow path of [`SCIMemCpy`]. It has the same signature, so that the fast path can jump to it.
+///
+/// # Safety
+/// The contract of [`copy`], and `error` is NULL or space for a sci_error_t.
+#[inline(never)]
+unsafe extern "C" fn copy_checked(
+    sequence: Handle,
     local: *mut c_void,
+    map: Handle,
     offset: usize,
     size: usize,
     flags: u32,
-) -> bool {
-    let Some(last) = LAST_COPY.get() else { return false };
-    let LastCopy { moment, place, .. } = last;
-    let is_last = (last.sequence, last.map) == (sequence.addr(), map.addr());
-    let read = flags == flags::BLOCK_READ;
-    let is_plain = (flags == 0 && place.writable || read) && offset % OFFSET_ALIGN == 0;
-    let is_inside = offset <= place.len && size <= place.len - offset;
-    if !is_last || !is_plain || !is_inside || local.is_null() || moment != Moment::now() {
-        return false;
+    error: *mut u32,
+) {
+    // SAFETY: by the caller's contract.
+    if unsafe { read_known((sequence, map), (local, size), offset, flags) } {
+        if !error.is_null() {
+            // SAFETY: not null; by the caller's contract space for a sci_error_t.
+            unsafe { error.write_unaligned(SciError::Ok.number()) };
+        }
+        return;
     }
-    let remote = std::ptr::with_exposed_provenance_mut(place.addr + offset);
-    // SAFETY: checked that the range lies in the mapping; the rest is the caller's contract.
-    let remote = unsafe { Mem::new(remote, size) };
-    // SAFETY: not null, and no longer than the mapping; the rest is the caller's contract.
-    let local = unsafe { Mem::new(local.cast(), size) };
-    move_bytes(&local, &remote, read);
-    true
+    guard(error, (), || {
+        let found = objects::find_for_copy(map.addr(), sequence.addr())?;
+        check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;
+        check_faults(map, flags)?;
+        // SAFETY: by the caller's contract.
+        unsafe { copy(Place::of(&found), local, offset, size, flags) }?;
+        check_errors(map, flags)
+    });
 }
 
 /// `void SCIMemCpy(sci_sequence_t sequence, void *memory, sci_map_t map, size_t offset, size_t
@@ -264,22 +249,44 @@ unsafe extern "C" fn SCIMemCpy(
     flags: u32,
     error: *mut u32,
 ) {
-    // SAFETY: by the caller's contract.
-    if unsafe { copy_again((sequence, map), local, offset, size, flags) } {
-        if !error.is_null() {
-            // SAFETY: not null; by the caller's contract space for a sci_error_t.
-            unsafe { error.write_unaligned(SciError::Ok.number()) };
-        }
-        return;
-    }
-    guard(error, (), || {
-        let place = checked_place(sequence, map)?;
-        check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;
-        check_faults(map, flags)?;
+    // Fast path for copies to a mapping whose handles an earlier copy has checked. It makes no
+    // system call, keeps errno and cannot panic. Loads wait for the stores of the copy before, so
+    // it has few, and leaves to other functions what needs more of the stack.
+    let range = copy_slots::find(map.addr(), sequence.addr())
+        .filter(|_| flags == 0 && offset % OFFSET_ALIGN == 0 && !local.is_null())
+        .and_then(|slot| Some((slot, slot.range(offset, size, false)?)));
+    let Some((slot, at)) = range else {
         // SAFETY: by the caller's contract.
-        unsafe { copy(place, local, offset, size, flags) }?;
-        check_errors(map, flags)
-    });
+        return unsafe { copy_checked(sequence, local, map, offset, size, flags, error) };
+    };
+    if !error.is_null() {
+        // SAFETY: not null; by the caller's contract space for a sci_error_t.
+        unsafe { error.write_unaligned(SciError::Ok.number()) };
+    }
+    // SAFETY: `range` checked that the bytes lie in the mapping, which by the caller's contract is
+    // not unmapped meanwhile.
+    let remote = unsafe { Mem::new(std::ptr::with_exposed_provenance_mut(at), size) };
+    // SAFETY: not null, no longer than the mapping, and by the caller's contract memory of the
+    // program.
+    let local = unsafe { Mem::new(local.cast(), size) };
+    if !slot.has_fast_strings() || !remote.copy_by_string(&local) {
+        // SAFETY: as above.
+        unsafe { move_range(remote.as_ptr(), local.as_ptr(), size) };
+    }
+}
+
+/// Copies by the routine for all lengths. Not inlined: it needs registers, which its caller would
+/// have to save. A C function, so that its caller can jump to it.
+///
+/// # Safety
+/// Both ranges of `size` bytes are accessible.
+#[inline(never)]
+unsafe extern "C" fn move_range(to: *mut u8, from: *mut u8, size: usize) {
+    // SAFETY: the caller's contract.
+    let to = unsafe { Mem::new(to, size) };
+    // SAFETY: as above.
+    let from = unsafe { Mem::new(from, size) };
+    to.copy_from(&from);
 }
 
 /// `void SCIMemCpy_dual(sci_sequence_t sequence1, sci_sequence_t sequence2, void *memory, sci_map_t
@@ -313,11 +320,11 @@ unsafe extern "C" fn SCIMemCopy(
     error: *mut u32,
 ) {
     guard(error, (), || {
-        let place = checked_place(std::ptr::null_mut(), map)?;
+        let found = objects::find_for_copy(map.addr(), 0)?;
         check_flags(flags, flags::BLOCK_READ | flags::ERROR_CHECK)?;
         check_faults(map, flags)?;
         // SAFETY: by the caller's contract.
-        unsafe { copy(place, local, offset, size, flags) }?;
+        unsafe { copy(Place::of(&found), local, offset, size, flags) }?;
         check_errors(map, flags)
     });
 }

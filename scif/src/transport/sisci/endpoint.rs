@@ -15,12 +15,14 @@ use rustix::io::Errno;
 
 use super::abi::SciCode;
 use super::frame::{ConnectRequest, Frame, FrameContent, WindowCard};
+use super::functions::Sci;
 use super::library::{Library, LocalMap};
 use super::link::ProcessLink;
 use super::windows::{OwnSegment, PeerSegment};
 use crate::failure::Failure;
 use crate::sys::epoll::Event;
 use crate::sys::errno::lock;
+use crate::sys::time::now_ns;
 
 /// Bytes of a stream that may be under way or wait at the receiver. It holds more than the 4095 of
 /// a driver, on which greetings and key requests rely.
@@ -29,6 +31,9 @@ const CREDIT: usize = 16 << 10;
 const FIRST_OFFSET: i64 = 1 << 44;
 /// Number of requests that wait to be accepted. Further ones are refused.
 const REQUESTS_MAX: usize = 1024;
+/// Nanoseconds after a timeout of a peer for which its new windows are not mapped. A shorter time
+/// lets a stopped peer delay the windows of others more often.
+const SLOW_NS: u64 = 2_000_000_000;
 /// Number of windows of a peer. A peer with more is malicious, and its connection is reset.
 const WINDOWS_MAX: usize = 1 << 18;
 
@@ -76,8 +81,9 @@ struct SisciState {
     held: VecDeque<u8>,
     /// Number of windows that the service thread has to map.
     unmapped: usize,
-    /// Whether the peer has not answered in time. Its later windows stay unmapped.
-    is_slow: bool,
+    /// Monotonic time in nanoseconds until which new windows of a peer that did not answer stay
+    /// unmapped.
+    slow_until_ns: u64,
     own_windows: BTreeMap<i64, OwnSegment>,
     next_offset: i64,
     peer_windows: BTreeMap<i64, Arc<PeerSegment>>,
@@ -101,6 +107,8 @@ pub(super) enum WindowNews {
     New(Arc<PeerSegment>),
     /// Offset of a window to leave.
     Withdrawn(i64),
+    /// Answer to a request that was given up.
+    Late,
 }
 
 /// An endpoint.
@@ -129,6 +137,17 @@ impl SisciState {
         Ok(())
     }
 
+    /// Notes the result of mapping a window, at time `now` in nanoseconds.
+    fn note_opened(&mut self, opened: Sci<()>, now: u64) {
+        if let Err(code) = opened {
+            log::debug!("SCIConnectSegment of a window: {code}; its owner executes RMA itself");
+            if code == SciCode::TIMEOUT {
+                self.slow_until_ns = now.saturating_add(SLOW_NS);
+            }
+        }
+        self.unmapped = self.unmapped.saturating_sub(1);
+    }
+
     fn is_readable(&self) -> bool {
         !self.requests.is_empty() || !self.incoming.is_empty() || self.stage == SisciStage::Ended
     }
@@ -149,7 +168,7 @@ impl SisciEndpoint {
             incoming: VecDeque::new(),
             held: VecDeque::new(),
             unmapped: 0,
-            is_slow: false,
+            slow_until_ns: 0,
             own_windows: BTreeMap::new(),
             next_offset: FIRST_OFFSET,
             peer_windows: BTreeMap::new(),
@@ -202,7 +221,8 @@ impl SisciEndpoint {
     pub(super) fn take(&self, frame: &Frame<'_>) -> Option<WindowNews> {
         let mut state = self.lock();
         if !matches!(state.stage, SisciStage::Connecting | SisciStage::Connected) {
-            return None;
+            let is_late = matches!(frame.content, FrameContent::Accept(_));
+            return is_late.then_some(WindowNews::Late);
         }
         if frame.number != state.next_received {
             log::debug!("frame {} of a connection is missing; reset", state.next_received);
@@ -254,25 +274,26 @@ impl SisciEndpoint {
 
     /// Maps a window of the peer, then shows the bytes behind its frame.
     pub(super) fn open_window(&self, window: &PeerSegment, library: &Arc<Library>, limit_ms: u32) {
-        let is_slow = self.lock().is_slow;
+        let is_slow = now_ns() < self.lock().slow_until_ns;
         let opened = if is_slow { Ok(()) } else { window.open(library, limit_ms) };
         let mut state = self.lock();
-        if let Err(code) = opened {
-            log::debug!("SCIConnectSegment of a window: {code}; its owner executes RMA itself");
-            state.is_slow |= code == SciCode::TIMEOUT;
-        }
-        state.unmapped = state.unmapped.saturating_sub(1);
+        state.note_opened(opened, now_ns());
         self.show(&mut state);
     }
 
-    /// Leaves a window that the peer withdraws, and confirms that.
-    pub(super) fn leave_window(&self, offset: i64) {
-        let window = self.lock().peer_windows.remove(&offset);
-        if let Some(window) = window {
-            window.leave();
+    /// Leaves a window that the peer withdraws, and confirms that. Returns false while a copy is in
+    /// progress; the caller then tries again.
+    pub(super) fn leave_window(&self, offset: i64) -> bool {
+        let window = self.lock().peer_windows.get(&offset).cloned();
+        // Without the lock of the endpoint: the library is called.
+        if window.is_some_and(|window| !window.try_leave()) {
+            return false;
         }
+        let mut state = self.lock();
+        state.peer_windows.remove(&offset);
         // A lost peer waits no longer.
-        let _ = self.lock().post(FrameContent::Left(offset));
+        let _ = state.post(FrameContent::Left(offset));
+        true
     }
 
     /// Notes the port of an unused endpoint.
@@ -363,6 +384,16 @@ impl SisciEndpoint {
             SisciStage::Connecting => Err(Failure::Os(Errno::TIMEDOUT)),
             _ => Err(Failure::Refused),
         }
+    }
+
+    /// Ends a connection whose request was not answered in time. Returns whether an answer has come
+    /// nevertheless; the peer is then told that the connection ends.
+    pub(super) fn give_up(&self) -> bool {
+        let mut state = self.lock();
+        // A peer that is gone needs no frame.
+        let _ = state.post(FrameContent::Close);
+        self.end(&mut state);
+        state.next_received > 0
     }
 
     /// Sends as many bytes as the peer has given credit for, in frames of at most `chunk`.
@@ -469,5 +500,41 @@ impl SisciEndpoint {
             _windows: std::mem::take(&mut state.peer_windows),
             _requests: std::mem::take(&mut state.requests),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_of_a_slow_peer_are_mapped_again_later() {
+        let endpoint = SisciEndpoint::new().unwrap();
+        let mut state = endpoint.lock();
+        state.unmapped = 3;
+        state.note_opened(Ok(()), 5);
+        state.note_opened(Err(SciCode::NO_SUCH_SEGMENT), 5);
+        assert_eq!((state.unmapped, state.slow_until_ns), (1, 0));
+        state.note_opened(Err(SciCode::TIMEOUT), 5);
+        assert_eq!((state.unmapped, state.slow_until_ns), (0, 5 + SLOW_NS));
+    }
+
+    #[test]
+    fn an_answer_to_a_given_up_request_is_late() {
+        let accept = Frame { token: 7, number: 0, content: FrameContent::Accept(9) };
+        let connecting = || {
+            let endpoint = SisciEndpoint::new().unwrap();
+            endpoint.lock().stage = SisciStage::Connecting;
+            endpoint
+        };
+        let endpoint = connecting();
+        assert!(!endpoint.give_up(), "no answer has come");
+        assert!(matches!(endpoint.take(&accept), Some(WindowNews::Late)));
+        assert_eq!(endpoint.lock().stage, SisciStage::Ended);
+        let endpoint = connecting();
+        assert!(endpoint.take(&accept).is_none());
+        assert_eq!(endpoint.lock().stage, SisciStage::Connected);
+        assert!(endpoint.give_up(), "an answer has come");
+        assert_eq!(endpoint.lock().stage, SisciStage::Ended);
     }
 }

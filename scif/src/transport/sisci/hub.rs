@@ -39,8 +39,8 @@ const DYNAMIC_PORTS: std::ops::RangeInclusive<u16> = 1089..=u16::MAX;
 const FRAMES: [usize; 4] = [4096, 1024, 256, 64];
 /// Time in which such a frame arrives.
 const MEASURE_LIMIT: Duration = Duration::from_millis(200);
-/// Pause before frames are sent again to a process whose queue is full. A longer one delays its
-/// connections, a shorter one takes its processor.
+/// Pause before frames are sent again to a process whose queue is full, and before a window in use
+/// is left. A longer one delays its connections, a shorter one takes its processor.
 const REPEAT_PAUSE: Duration = Duration::from_micros(100);
 
 /// Time in milliseconds for which the service thread waits for an answer of another process. A
@@ -232,25 +232,37 @@ fn measure(library: &Arc<Library>, inbox: &Arc<CallbackInbox>, own: ProcessId) -
 /// Serves a process until it is dropped.
 fn serve(inbox: &CallbackInbox, served: &Weak<Hub>) {
     let mut full: Vec<Arc<ProcessLink>> = Vec::new();
+    // Windows of peers that copies in progress use.
+    let mut used: Vec<(Arc<SisciEndpoint>, i64)> = Vec::new();
     loop {
-        let limit = (!full.is_empty()).then_some(REPEAT_PAUSE);
+        let is_idle = full.is_empty() && used.is_empty();
+        let limit = (!is_idle).then_some(REPEAT_PAUSE);
         let Some(tasks) = inbox.tasks(limit) else { return };
         let Some(hub) = served.upgrade() else { return };
         for task in tasks {
             let done = thread::contained(|| match task {
                 Task::Admit(request) => hub.admit(request, inbox.listener(request.port).as_deref()),
-                Task::Leave(endpoint, offset) => endpoint.leave_window(offset),
+                Task::Leave(endpoint, offset) => {
+                    if !endpoint.leave_window(offset) {
+                        used.push((endpoint, offset));
+                    }
+                }
                 Task::Open(endpoint, window) => {
                     endpoint.open_window(&window, &hub.library, SERVE_LIMIT_MS)
                 }
                 Task::Repeat(link) => full.push(link),
                 Task::Lose => inbox.lose(),
+                Task::Release(link, late) => late.into_iter().for_each(|token| link.refuse(token)),
             });
             if done.is_none() {
                 log::warn!("internal error in the SISCI transport; please report it");
             }
         }
-        if thread::contained(|| full.retain(|link| link.flush())).is_none() {
+        let repeated = thread::contained(|| {
+            full.retain(|link| link.flush());
+            used.retain(|(endpoint, offset)| !endpoint.leave_window(*offset));
+        });
+        if repeated.is_none() {
             log::warn!("internal error in the SISCI transport; please report it");
         }
     }

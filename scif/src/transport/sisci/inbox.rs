@@ -32,12 +32,17 @@ pub(super) enum Task {
     Repeat(Arc<ProcessLink>),
     /// Ends the connections over lost links.
     Lose,
+    /// Releases the link of a given-up request. A peer that accepted it, by its token, is told that
+    /// the connection ends.
+    Release(Arc<ProcessLink>, Option<u64>),
 }
 
 #[derive(Debug, Default)]
 struct Entries {
     endpoints: HashMap<u64, Arc<SisciEndpoint>>,
     listeners: HashMap<u16, Arc<SisciEndpoint>>,
+    /// Links of requests that were given up and not answered, by the token of this end.
+    given_up: HashMap<u64, Arc<ProcessLink>>,
     tasks: VecDeque<Task>,
     is_stopped: bool,
     /// Length of the longest payload of a measuring frame.
@@ -70,6 +75,38 @@ impl CallbackInbox {
 
     pub(super) fn remove(&self, token: u64) {
         lock(&self.entries).endpoints.remove(&token);
+    }
+
+    /// Enters a request that its caller has given up, in place of its endpoint: the peer may accept
+    /// it later, and would wait for frames of a connection without another end.
+    pub(super) fn give_up(&self, token: u64, link: &Arc<ProcessLink>) {
+        let mut entries = lock(&self.entries);
+        let Entries { endpoints, given_up, tasks, .. } = &mut *entries;
+        endpoints.remove(&token);
+        given_up.insert(token, Arc::clone(link));
+        // The service thread releases links, since the last use of one calls the library.
+        let lost = given_up.iter().filter(|(_, link)| link.is_lost());
+        let lost: Vec<u64> = lost.map(|(token, _)| *token).collect();
+        let released = lost.iter().filter_map(|token| given_up.remove(token));
+        tasks.extend(released.map(|link| Task::Release(link, None)));
+        self.changed.notify_all();
+    }
+
+    /// Removes a given-up request that was answered.
+    pub(super) fn forget(&self, token: u64) {
+        let link = lock(&self.entries).given_up.remove(&token);
+        drop(link);
+    }
+
+    /// Handles the answer to a given-up request.
+    fn answered_late(&self, token: u64, content: FrameContent<'_>) {
+        let link = lock(&self.entries).given_up.remove(&token);
+        let Some(link) = link else { return };
+        let peer = match content {
+            FrameContent::Accept(token) => Some(token),
+            _ => None,
+        };
+        self.push(Task::Release(link, peer));
     }
 
     /// Enters the listener of a port.
@@ -154,8 +191,11 @@ impl Listener for CallbackInbox {
             }
             _ => {
                 let found = lock(&self.entries).endpoints.get(&frame.token).cloned();
-                let Some(endpoint) = found else { return };
+                let Some(endpoint) = found else {
+                    return self.answered_late(frame.token, frame.content);
+                };
                 match endpoint.take(&frame) {
+                    Some(WindowNews::Late) => self.answered_late(frame.token, frame.content),
                     Some(WindowNews::New(window)) => self.push(Task::Open(endpoint, window)),
                     Some(WindowNews::Withdrawn(offset)) => {
                         self.push(Task::Leave(endpoint, offset));

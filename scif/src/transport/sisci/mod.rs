@@ -134,10 +134,17 @@ impl ScifCalls for Sisci {
             self.hub.link(process, self.limit_ms()).map_err(abi::SciCode::connect_failure)?;
         let token = self.hub.enter(&endpoint);
         let send = |from| self.hub.send_request(&link, token, (dst.port, from));
-        let connected = endpoint
-            .connect(Arc::clone(&link), token, send)
-            .and_then(|()| endpoint.connected(self.connect_limit));
-        connected.inspect_err(|_| self.hub.inbox.remove(token))
+        if let Err(failure) = endpoint.connect(Arc::clone(&link), token, send) {
+            self.hub.inbox.remove(token);
+            return Err(failure);
+        }
+        endpoint.connected(self.connect_limit).inspect_err(|_| {
+            // In this order: an answer finds either the endpoint or the given-up request.
+            self.hub.inbox.give_up(token, &link);
+            if endpoint.give_up() {
+                self.hub.inbox.forget(token);
+            }
+        })
     }
 
     fn accept_into(&self, fd: RawFd, new: RawFd) -> Result<PortId, Failure> {

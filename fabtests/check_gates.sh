@@ -154,6 +154,10 @@ sisci_conformance() {
     SCIF_DOMAIN=check timeout -k 10 1200 \
         "$TARGET/release/sisci-conformance" --lib "$ROOT/build/lib/libsisci.so"
 }
+sisci_run() { # OPTION COUNT
+    SCIF_DOMAIN=check timeout -k 10 3000 \
+        "$TARGET/release/sisci-conformance" --lib "$ROOT/build/lib/libsisci.so" "$@"
+}
 # Groups of one process and thread. Callbacks of other groups leak their arguments on purpose.
 sisci_memcheck() {
     SCIF_DOMAIN=check timeout -k 10 900 valgrind -q --error-exitcode=99 \
@@ -219,6 +223,18 @@ libsisci() {
     cases_of "programs in C and C++" sisci-conformance-c \
         libsisci/conformance/c/run.sh "$ROOT/build/lib"
     cases_of "examples as C and C++" sisci-examples libsisci/examples/run.sh "$ROOT/build/lib"
+}
+
+# Long runs of libsisci. SISCI_KILLS and SISCI_CALLS set their lengths.
+sisci_long() {
+    local kills=${SISCI_KILLS:-2000} calls=${SISCI_CALLS:-1000000} log
+    gate "long runs of libsisci"
+    case_of "$kills kills: the others see each loss" sisci-kills sisci_run --kills "$kills"
+    case_of "$calls random calls: a code for each, and nothing is left" sisci-calls \
+        sisci_run --calls "$calls"
+    for log in sisci-kills sisci-calls; do
+        grep -E ', seed ' "$LOGS/$log.log" | sed 's/^/     /'
+    done
 }
 
 # scif-conformance names the device that it cannot open, and fails.

@@ -38,6 +38,8 @@ struct Noted {
     /// Error of the next fence.
     fence_error: Arc<Mutex<Option<Failure>>>,
     differences: Differences,
+    /// Times since which windows were hidden when they were unregistered.
+    hidden_since: Arc<Mutex<Vec<u64>>>,
 }
 
 /// Properties in which the calls differ from those of the engine.
@@ -166,6 +168,7 @@ impl WindowCalls for Noted {
         since_ns: u64,
     ) -> CallResult<()> {
         self.note(format!("scif_unregister of {len}"));
+        self.hidden_since.lock().unwrap().push(since_ns);
         self.backend.unregister_hidden(fd, (offset, len), since_ns)
     }
 
@@ -202,6 +205,7 @@ struct Pair {
     keys: Arc<SharedKeys>,
     log: Arc<Mutex<Vec<String>>>,
     fence_error: Arc<Mutex<Option<Failure>>>,
+    hidden_since: Arc<Mutex<Vec<u64>>>,
 }
 
 /// Repeats `step` until it returns a value.
@@ -236,11 +240,13 @@ impl Pair {
         };
         let log: Arc<Mutex<Vec<String>>> = Arc::default();
         let fence_error: Arc<Mutex<Option<Failure>>> = Arc::default();
+        let hidden_since: Arc<Mutex<Vec<u64>>> = Arc::default();
         // Endpoints of different domains do not meet inside this process.
         let [mine, theirs] = ["-a", "-b"].map(|suffix| {
             let backend = Backend::new(config("")).unwrap();
             let fence_error = Arc::clone(&fence_error);
-            let noted = Noted { backend, log: Arc::clone(&log), fence_error, differences };
+            let (log, hidden_since) = (Arc::clone(&log), Arc::clone(&hidden_since));
+            let noted = Noted { backend, log, fence_error, differences, hidden_since };
             Node::open_over(Arc::new(noted), &config(suffix)).unwrap()
         });
         let keys = theirs.key_table().unwrap();
@@ -255,7 +261,7 @@ impl Pair {
             owner.poll_links(&mut others);
             events.contains(&LinkEvent::Connected(conn)).then_some(())
         });
-        Pair { initiator, conn, owner: Some(owner), keys, log, fence_error }
+        Pair { initiator, conn, owner: Some(owner), keys, log, fence_error, hidden_since }
     }
 
     fn windows(&mut self) -> &mut dyn PeerWindows {
@@ -529,6 +535,8 @@ fn all_windows_are_hidden_before_the_wait_for_accesses_to_one() {
     pair.keys.remove_all_windows();
     let expected = ["hide 4096", "scif_unregister of 4096"].map(|call| [call; 3]).concat();
     assert_eq!(pair.log(), expected);
+    let since = pair.hidden_since.lock().unwrap().clone();
+    assert!(since.len() == 3 && since.iter().all(|time| *time == since[0]), "{since:?}");
 }
 
 #[test]

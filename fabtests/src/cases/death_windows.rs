@@ -20,10 +20,6 @@ const SHORT: &[(&str, &str)] = &[("FI_SCIF_MR_CLOSE_TIMEOUT", "200ms")];
 const SHORT_BY_DMA: &[(&str, &str)] =
     &[("SCIF_DMA_MIN", "0"), ("FI_SCIF_MR_CLOSE_TIMEOUT", "200ms")];
 
-/// Setting with which the close of a region that waited for each peer would exceed the time limit
-/// of the case.
-const LONG: &[(&str, &str)] = &[("SCIF_DMA_MIN", "0"), ("FI_SCIF_MR_CLOSE_TIMEOUT", "5s")];
-
 pub(crate) const CASES: &[Case] = &[
     case("death/register_killed", 2, |r| ends(r, Access::Register, End::Killed)),
     case("death/register_stopped", 2, |r| ends(r, Access::Register, End::Stopped)),
@@ -46,13 +42,11 @@ pub(crate) const CASES: &[Case] = &[
         .under(SHORT_BY_DMA)
         .within(20),
     case("death/region_written_by_three_stopped_peers", 4, |r| three_stopped(r, false))
-        .under(LONG)
-        .within(14),
+        .under(SHORT_BY_DMA),
     case("death/region_written_by_three_stopped_peers_after_the_close", 4, |r| {
         three_stopped(r, true)
     })
-    .under(LONG)
-    .within(14),
+    .under(SHORT_BY_DMA),
 ];
 
 const PAGE: usize = 4096;
@@ -64,6 +58,9 @@ const BEFORE: usize = 40;
 /// Operations without a completion at any time.
 const DEPTH: usize = 8;
 const STREAM: usize = 0x100;
+/// Writes outstanding of a peer that is stopped in the middle of one. They go to different memory,
+/// since writes to the same memory wait for each other.
+const PIECES: usize = 4;
 /// Tag of the request to close, and of the messages of the stream.
 const CLOSE: u64 = 0xc105e;
 const TAG: u64 = 7;
@@ -262,16 +259,22 @@ fn stopped_writers(rank: &Rank, closes_endpoint: bool) -> Outcome {
         return Err(Fail::NotHere("no process is stopped inside a copy by a driver".into()));
     }
     let rig = Rig::open(rank, &spec())?;
-    // The copy of a part takes much longer than all between two copies.
     let part = 16 * LARGE;
     let memory = Buf::private((rank.count - 1) * part)?;
     let (mr, remotes) = rig.share(memory, REMOTE)?;
     if rank.index > 0 {
         let there = from(&remotes, 0, (rank.index - 1) * part)?;
         let buf = Buf::pattern(part, 3);
+        // At any time, unless it is executed at once, another one waits behind the first.
+        let write = |piece: usize| {
+            let (at, len) = (piece * part / PIECES, part / PIECES);
+            let addr = there.addr + at as u64;
+            rig.post(|| rig.ep.write(buf.sub(at, len), rig.to(0), addr, there.key, piece))
+        };
         rig.barrier()?;
+        (0..PIECES).try_for_each(write)?;
         loop {
-            rig.complete(1, || rig.ep.write(buf, rig.to(0), there.addr, there.key, 1))?;
+            write(rig.next(&rig.tx)?.context)?;
         }
     }
     rig.barrier()?;

@@ -3,8 +3,6 @@
 
 use std::ptr::null_mut;
 
-use scif_fabtests::harness::process::Process;
-
 use crate::api::{Api, Case, Handle};
 use crate::rig::{Node, OWNER, View, code};
 
@@ -20,7 +18,6 @@ pub(crate) const CASES: &[Case] = &[
     ("a copy to an unmapped map is refused", after_unmap),
     ("SCIMemCopy needs no sequence", without_sequence),
     ("overlapping copies move", overlapping),
-    ("a forked child cannot copy to a map of its parent", forked_child),
     ("the copy routine cannot be chosen", copy_routine),
 ];
 
@@ -186,27 +183,6 @@ fn overlapping(api: &Api) {
                 assert_eq!(wrong, None, "{len} bytes from {from} to {to}");
             }
         }
-    });
-}
-
-fn forked_child(api: &Api) {
-    with(api, |local, view| {
-        let mut word = 1_u32;
-        let at = (&raw mut word).cast();
-        for _ in 0..2 {
-            api.SCIMemCpy(null_mut(), at, view.map, 0, 4, 0).unwrap();
-        }
-        let child = Process::start(|| {
-            let mut word = 2_u32;
-            let at = (&raw mut word).cast();
-            for flags in [0, api.flag("BLOCK_READ")] {
-                let copied = api.SCIMemCpy(null_mut(), at, view.map, 0, 4, flags);
-                assert_eq!(copied, Err(code::NOT_INITIALIZED));
-            }
-        });
-        child.wait();
-        assert_eq!(local.load(0), 1);
-        api.SCIMemCpy(null_mut(), at, view.map, 0, 4, 0).unwrap();
     });
 }
 

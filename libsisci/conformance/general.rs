@@ -27,6 +27,7 @@ pub(crate) const CASES: &[Case] = &[
     ("queries of the system and of transfers", query_system),
     ("unknown queries are refused", query_unknown),
     ("a forked child initializes for itself", forked_child),
+    ("a forked child cannot copy to a map of its parent", forked_copy),
     ("descriptors own their objects", descriptors),
     ("types and families of adapters have a text", adapter_texts),
     ("each subcommand of the adapter has an answer", query_adapter_all),
@@ -280,6 +281,32 @@ fn forked_child(api: &Api) {
         own.leave();
     });
     child.wait();
+    api.SCIRemoveSegment(segment, 0).unwrap();
+    node.leave();
+}
+
+fn forked_copy(api: &Api) {
+    let node = Node::join(api, OWNER);
+    let segment = node.export(1, 4096, 0);
+    let remote = node.connect(OWNER, 1).unwrap();
+    let view = node.map(remote, 0, 4096).unwrap();
+    let copy = |mut value: u32, flags| {
+        api.SCIMemCpy(null_mut(), (&raw mut value).cast(), view.map, 0, 4, flags)
+    };
+    // The second copy finds known handles.
+    for _ in 0..2 {
+        copy(1, 0).unwrap();
+    }
+    let child = Process::start(|| {
+        for flags in [0, api.flag("BLOCK_READ")] {
+            assert_eq!(copy(2, flags), Err(code::NOT_INITIALIZED));
+        }
+    });
+    child.wait();
+    assert_eq!(view.load(0), 1);
+    copy(3, 0).unwrap();
+    api.SCIUnmapSegment(view.map, 0).unwrap();
+    api.SCIDisconnectSegment(remote, 0).unwrap();
     api.SCIRemoveSegment(segment, 0).unwrap();
     node.leave();
 }

@@ -252,6 +252,12 @@ impl RecordCursor {
         self.next >= self.last
     }
 
+    /// Returns the address of the next record, which changes with each stored one.
+    #[must_use]
+    pub fn place(&self) -> usize {
+        self.next.addr().get()
+    }
+
     /// Whether a record is kept.
     #[inline]
     #[must_use]

@@ -317,6 +317,23 @@ mod tests {
     }
 
     #[test]
+    fn no_time_is_shared_beyond_a_reading_without_events() {
+        for kind in [EventKind::Received, EventKind::SentInline] {
+            let ring = ring();
+            let mut writer = ring.writer(OWN);
+            writer.note_progress(Some(u64::MAX));
+            timed(&mut writer, kind, 100, Duration::ZERO);
+            // The first of these readings is behind events, the second is not.
+            writer.note_progress(Some(u64::MAX));
+            writer.note_progress(Some(u64::MAX));
+            let happened = timed(&mut writer, kind, 1, Duration::from_millis(1));
+            put(&mut writer, TraceEvent::new(EventKind::PeerLost, 0, 8, 0));
+            let (records, scale) = events(ring);
+            assert!(records[100].ns >= scale.ns(happened[0].0).unwrap(), "{kind:?}");
+        }
+    }
+
+    #[test]
     fn any_bytes_are_read_without_a_panic() {
         let ring = ring();
         let mut writer = ring.writer(OWN);

@@ -110,6 +110,7 @@ impl TraceRing {
             last: 0,
             burst: SendBurst::default(),
             shares: false,
+            noted: 0,
             port: own.port,
             chunk: None,
             ring: self,
@@ -197,6 +198,8 @@ pub struct TraceWriter {
     burst: SendBurst,
     /// Whether arrivals share readings of the clock, with each other and with the next event.
     shares: bool,
+    /// Place of the next record at the last call of [`TraceWriter::note_progress`].
+    noted: usize,
     port: u16,
     chunk: Option<usize>,
     ring: &'static TraceRing,
@@ -294,10 +297,15 @@ impl TraceWriter {
 
     /// Notes that the endpoint makes progress. Determines which events share readings of the clock
     /// until the next call: with `longest_ns`, arrivals with each other and with the next event,
-    /// and sends that take fewer nanoseconds on average; without it none.
+    /// and sends that take fewer nanoseconds on average; without it none. No reading is shared
+    /// beyond a call since whose predecessor nothing was recorded: the next event is later.
     pub fn note_progress(&mut self, longest_ns: Option<u64>) {
         if self.cursor.keeps() {
             self.read_clock();
+        }
+        let place = self.cursor.place();
+        if place == core::mem::replace(&mut self.noted, place) {
+            self.cursor.end_runs();
         }
         let shares = longest_ns.is_some();
         if shares != self.shares {

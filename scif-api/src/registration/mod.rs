@@ -434,12 +434,14 @@ fn retire(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits) -> Result<
     // SYNC POINT: pairs with `OwnTable::copying`. A call that does not see the deletion is seen
     // copying.
     scif_ring::full_fence();
+    // Waits for other windows may have used the limit. RMA of a healthy peer ends within the grace.
+    let limit_ns = limit_ns.max(now_ns().saturating_sub(since_ns) + limit_ns.min(DEATH_NS));
     loop {
         let long = now_ns().saturating_sub(since_ns);
         if is_at_rest(epd, link, long > DEATH_NS)? {
             break;
         }
-        if long > limit_ns && limit_ns < inner.config.window_rest_ns {
+        if long > limit_ns && limits.rest_ns < inner.config.window_rest_ns {
             // A loan: no page is released.
             log::debug!("endpoint at port {}: RMA beside the end of a loan", epd.sharer.port());
             break;
@@ -450,7 +452,7 @@ fn retire(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits) -> Result<
                  pages are released. Look for a stopped process (state T in ps) among the \
                  users of the endpoint",
                 epd.sharer.port(),
-                Duration::from_nanos(limit_ns)
+                Duration::from_nanos(limits.rest_ns)
             );
             break;
         }

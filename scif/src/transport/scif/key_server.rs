@@ -97,6 +97,8 @@ struct RemovedWindow {
     stream: Arc<Stream>,
     offset: i64,
     len: usize,
+    /// Whether it is hidden from RMA that has not begun.
+    is_hidden: bool,
 }
 
 /// Window on the payloads of messages, which the peer reads.
@@ -263,7 +265,7 @@ impl KeyServer {
         if !stays {
             *last_lent += 1;
             let key = *last_lent;
-            lent_once.insert(key, RemovedWindow { stream, offset, len });
+            lent_once.insert(key, RemovedWindow { stream, offset, len, is_hidden: false });
             return Some(WireMemory { addr, key });
         }
         if known.is_none() {
@@ -271,7 +273,7 @@ impl KeyServer {
         }
         if channel.windows.lent.len() > LENT_MAX {
             if let Some(LentWindow { offset, len, .. }) = channel.windows.lent.pop_front() {
-                expired.push(RemovedWindow { stream, offset, len });
+                expired.push(RemovedWindow { stream, offset, len, is_hidden: false });
                 self.event.signal();
             }
         }
@@ -417,10 +419,11 @@ impl KeyServer {
     }
 
     fn unregister(&self, window: RemovedWindow, of: WindowUse) {
-        let RemovedWindow { stream, offset, len } = window;
+        let RemovedWindow { stream, offset, len, is_hidden } = window;
         self.unregistered.add(1);
         let (calls, fd) = stream.parts();
         let unregister = |calls: &dyn WindowCalls| match of {
+            WindowUse::Key { .. } if !is_hidden => calls.unregister(fd, offset, len),
             WindowUse::Key { since_ns } => calls.unregister_hidden(fd, (offset, len), since_ns),
             WindowUse::Loan => calls.end_lent(fd, offset, len),
         };
@@ -480,7 +483,7 @@ impl ServedChannel {
         }
         keys.extend(window.keys);
         let stream = Arc::clone(&self.stream);
-        Some(RemovedWindow { stream, offset: window.offset, len: pages.len })
+        Some(RemovedWindow { stream, offset: window.offset, len: pages.len, is_hidden: false })
     }
 }
 
@@ -514,12 +517,14 @@ impl WindowRevoker for KeyServer {
             EndingWindows { number, keys: shared_by, hidden: Vec::new(), since_ns: now_ns() };
         served.ending.push(ending);
         drop(served);
-        for RemovedWindow { stream, offset, len } in &hidden {
-            let (calls, fd) = stream.parts();
-            match calls.key_windows().map(|calls| calls.hide(fd, *offset, *len)) {
-                Some(Ok(())) | None => {}
-                // It ends with the channel, unless `unregister` succeeds.
-                Some(Err(failure)) => log::debug!("hiding the window of a key: {failure}"),
+        for window in &mut hidden {
+            let (calls, fd) = window.stream.parts();
+            match calls.key_windows().map(|calls| calls.hide(fd, window.offset, window.len)) {
+                Some(Ok(())) => window.is_hidden = true,
+                None => {}
+                Some(Err(failure)) => {
+                    log::debug!("hiding the window of a key: {failure}; it is unregistered whole");
+                }
             }
         }
         let mut served = lock(&self.served);

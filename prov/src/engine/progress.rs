@@ -22,6 +22,9 @@ const LINKS_NS: u64 = 20_000;
 /// Processor time in nanoseconds that a closing endpoint waits, since its peers last took
 /// something. Replies and datagrams that they have not taken afterwards are lost.
 const CLOSE_NS: u64 = 100_000_000;
+/// Time in nanoseconds, from when all peers are connected, after which a close ends although they
+/// still take something. Other threads of the domain wait meanwhile; the remaining data is lost.
+const CLOSE_MAX_NS: u64 = 3_000_000_000;
 /// Time in nanoseconds, at most `FI_SCIF_CONNECT_TIMEOUT`, that a closing endpoint waits for
 /// connections with pending operations. Operations that are still pending afterwards are lost.
 const CLOSE_CONNECT_NS: u64 = 3_000_000_000;
@@ -174,7 +177,8 @@ fn untaken(ep: &Endpoint) -> usize {
         waiting += p.queue.pending.len() + p.queue.control.len() + p.rma.posted.len();
         for stream in &p.queue.streams {
             match stream {
-                FragmentedSend::Message { done, .. } => taken += done,
+                FragmentedSend::Message { op, done, .. } if ep.ops.is_kept(*op) => taken += done,
+                FragmentedSend::Message { done, want, .. } => waiting += want - done,
                 FragmentedSend::Read { bytes, done, .. } => waiting += bytes.len() - done,
             }
         }
@@ -193,8 +197,8 @@ pub(crate) fn drain_before_close(ep: &mut Endpoint, env: &mut Env<'_>) {
     ep.recv.unmet.close();
     ep.links.rx_closed = srx::uses_peer_srx(ep, env);
     let mut limit = CloseLimit::new(untaken(ep), cpu_ns());
-    let connected =
-        scif::now_ns() + CLOSE_CONNECT_NS.min(crate::base::env::env().connect_timeout_ns);
+    let mut begun = scif::now_ns();
+    let connected = begun + CLOSE_CONNECT_NS.min(crate::base::env::env().connect_timeout_ns);
     loop {
         let now = scif::now_ns();
         let mut unfinished = !ep.links.rx_closed && ep.ops.kept() > 0;
@@ -205,12 +209,14 @@ pub(crate) fn drain_before_close(ep: &mut Endpoint, env: &mut Env<'_>) {
             }
             if now < connected {
                 unfinished = true;
+                begun = now;
                 limit.restart(cpu_ns());
             } else {
                 parting::note_silent(p.id);
             }
         }
-        if !unfinished || limit.is_over(untaken(ep), cpu_ns()) {
+        let is_late = now.saturating_sub(begun) > CLOSE_MAX_NS;
+        if !unfinished || is_late || limit.is_over(untaken(ep), cpu_ns()) {
             break;
         }
         progress(ep, env);

@@ -245,6 +245,11 @@ impl OpTable {
         self.kept
     }
 
+    /// Whether the payload of operation `id` is kept.
+    pub(crate) fn is_kept(&self, id: u64) -> bool {
+        self.ops.get(slot(id)).is_some_and(|op| op.kept.is_some())
+    }
+
     /// Returns the number of messages to `peer` that await a reply.
     pub(crate) fn messages_to(&self, peer: PeerId) -> u32 {
         self.messages.get(peer.index()).copied().unwrap_or(0)
@@ -319,6 +324,7 @@ mod tests {
         let sent = ops.insert(op(1, OpKind::Tagged, 0));
         let kept = ops.insert(op(2, OpKind::Message, 30));
         assert_eq!((ops.messages_to(one), ops.messages_to(two), ops.kept()), (1, 1, 30));
+        assert_eq!([read, sent, kept].map(|id| ops.is_kept(id)), [false, false, true]);
         assert_eq!(ops.of_peer(one), [read, sent]);
         assert!(ops.any_of_peer(two) && !ops.any_incomplete(two), "a kept datagram is complete");
         for id in [read, sent, kept] {

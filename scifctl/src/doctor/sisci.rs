@@ -26,6 +26,8 @@ const INSTALLED: [&str; 5] =
     ["../lib", "../lib/x86_64-linux-gnu", "../../build/lib", "/usr/local/lib", "/usr/lib64"];
 /// Text of the loader about a file that does not exist.
 const ABSENT: &str = "No such file";
+/// Number of files that a finding names. The next run names further ones.
+const FILES_NAMED: usize = 4;
 
 /// Answer of a library.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
@@ -74,8 +76,10 @@ pub(crate) fn check(inputs: &Inputs) -> Vec<Finding> {
     let processes = report::processes_in(&domain, &dir_name).unwrap_or_default();
     found.extend(stale(&processes));
     if let Some(dir) = dir {
+        // Files first: the socket of a process that starts meanwhile is in the later list.
+        let files = socket_files(dir, &domain);
         let listeners = inputs.read("/proc/net/unix").unwrap_or_default();
-        found.extend(stale_files(dir, &domain, &listeners));
+        found.extend(stale_files(files, &listeners));
     }
     found
 }
@@ -156,23 +160,34 @@ fn stale(processes: &[SisciProcess]) -> Option<Finding> {
     })
 }
 
-/// Returns the finding about socket files of SISCI objects without a listener.
-fn stale_files(dir: &Path, domain: &str, listeners: &str) -> Option<Finding> {
+/// Returns the socket files of SISCI objects of a domain.
+fn socket_files(dir: &Path, domain: &str) -> Vec<PathBuf> {
     let prefix = format!("{domain}.sisci.");
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     let files = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+    let mut files: Vec<PathBuf> = files.map(|entry| entry.path()).collect();
+    files.sort_unstable();
+    files
+}
+
+/// Returns the finding about socket files without a listener. It names files and no pattern, which
+/// would match those of live processes too.
+fn stale_files(mut files: Vec<PathBuf>, listeners: &str) -> Option<Finding> {
     let is_bound = |path: &Path| {
         let name = format!(" {}", path.display());
         listeners.lines().any(|line| line.ends_with(&name))
     };
-    let count = files.filter(|entry| !is_bound(&entry.path())).count();
+    files.retain(|path| !is_bound(path));
+    let count = files.len();
     (count > 0).then(|| {
         let text = format!(
             "{count} socket files of segments, interrupts or processes have no listener in this \
              network namespace: their owners were killed, or are in another namespace"
         );
-        let pattern = dir.join(format!("{prefix}*"));
-        let action = format!("remove {} if no container uses them", pattern.display());
+        let named: Vec<String> =
+            files.iter().take(FILES_NAMED).map(|path| path.display().to_string()).collect();
+        let again = if count > FILES_NAMED { ", then run doctor again for the others" } else { "" };
+        let action = format!("remove {} if no container uses them{again}", named.join(" "));
         Finding::slower(SUBJECT, text, action)
     })
 }
@@ -263,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn socket_files_without_a_listener_are_counted() {
+    fn socket_files_without_a_listener_are_named() {
         let dir = std::env::temp_dir().join(format!("scifctl-{}-sisci", process::pid()));
         fs::create_dir_all(&dir).unwrap();
         for name in ["d.sisci.4.segment.1", "d.sisci.4.segment.2", "d.0.2050", "e.sisci.4.data.1"] {
@@ -271,10 +286,16 @@ mod tests {
         }
         let listeners =
             format!("0: 2 0 00010000 0005 01 1 {}/d.sisci.4.segment.1\n", dir.display());
-        let found = [&listeners, ""].map(|list| stale_files(&dir, "d", list));
+        let files = socket_files(&dir, "d");
         fs::remove_dir_all(&dir).unwrap();
-        let meanings = found.map(|found| found.unwrap().meaning);
-        assert!(meanings[0].starts_with("1 socket files"), "{meanings:?}");
-        assert!(meanings[1].starts_with("2 socket files"), "{meanings:?}");
+        let stale = |listeners: &str| stale_files(files.clone(), listeners).unwrap();
+        let (one, all) = (stale(&listeners), stale(""));
+        assert!(one.meaning.starts_with("1 socket files"), "{}", one.meaning);
+        assert!(all.meaning.starts_with("2 socket files"), "{}", all.meaning);
+        let stale_name = dir.join("d.sisci.4.segment.2").display().to_string();
+        assert_eq!(one.action, format!("remove {stale_name} if no container uses them"));
+        let many: Vec<PathBuf> = (0..=FILES_NAMED).map(|i| dir.join(i.to_string())).collect();
+        let action = stale_files(many, "").unwrap().action;
+        assert!(action.contains("/3 if") && action.ends_with("for the others"), "{action}");
     }
 }

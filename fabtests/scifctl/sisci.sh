@@ -160,7 +160,7 @@ if [ "$(id -u)" = 0 ] && "${other[@]}" true 2>/dev/null; then
     case_of "another user sees that a process is hidden" json \
         "d['nodes'] == [] and d['hidden'] == [{'node': 4, 'processes': 1}]" \
         "${other[@]}" "$room/scifctl" sisci --json
-    case_of "and is told so" says '^node 4: 1 processes cannot be inspected' \
+    case_of "and is told so" says '^node 4: 1 processes publish no state that' \
         "${other[@]}" "$room/scifctl" sisci
 else
     echo "     another user's process: not tried here, this user cannot start one"

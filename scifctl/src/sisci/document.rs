@@ -33,12 +33,13 @@ pub(super) fn lists(lists: &[SisciList], view: &SisciView) -> Value {
 }
 
 fn node(process: &SisciProcess) -> Value {
+    let known = |number: u32| process.other_version.is_none().then_some(number);
     json!({
-        "node": process.node,
+        "node": known(process.node),
         "pid": process.pid,
         "command": process.command,
         "state": state(process),
-        "adapters": process.adapters,
+        "adapters": known(process.adapters),
         "unpublished": process.unpublished,
         "other_version": process.other_version,
     })

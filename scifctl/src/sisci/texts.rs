@@ -23,7 +23,8 @@ pub(super) fn tables(lists: &[SisciList], view: &SisciView) -> String {
     for (node, count) in &view.hidden {
         let _ = writeln!(
             text,
-            "node {node}: {count} processes cannot be inspected; run as their user or as root"
+            "node {node}: {count} processes publish no state that this scifctl reads; root reads \
+             more"
         );
     }
     for process in &view.processes {
@@ -98,13 +99,22 @@ fn segment(object: &SisciObject) -> String {
 fn nodes(view: &SisciView) -> String {
     let row = |process: &SisciProcess| {
         let count = |kinds: &[ObjectKind]| {
-            process.objects.iter().filter(|o| kinds.contains(&o.kind)).count().to_string()
+            let objects = process.objects.iter().filter(|o| kinds.contains(&o.kind));
+            if process.other_version.is_some() {
+                "?".to_owned()
+            } else {
+                objects.count().to_string()
+            }
+        };
+        let known = |number: u32| match process.other_version {
+            Some(_) => "?".to_owned(),
+            None => number.to_string(),
         };
         vec![
-            process.node.to_string(),
+            known(process.node),
             process.pid.to_string(),
             state(process).to_owned(),
-            process.adapters.to_string(),
+            known(process.adapters),
             count(&[ObjectKind::Segment]),
             count(&[ObjectKind::Connection]),
             count(&[ObjectKind::Map]),
@@ -253,12 +263,28 @@ mod tests {
             "4194303     4  8:4294967295   4711  host     68.3K  not-operational  callback,shared",
             "4194303     4  8:4294967295  0x1000  68.3K  rw    remote  0x7f0000001000",
             "4194303  data     8  4294967295      2  1000000000000  callback,shared",
-            "node 8: 2 processes cannot be inspected; run as their user or as root",
+            "node 8: 2 processes publish no state that this scifctl reads; root reads more",
             "process 4194303: 5 more objects were made, which are not shown",
         ] {
             assert!(text.lines().any(|line| line == row), "{row}\n{text}");
         }
         assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
+    }
+
+    #[test]
+    fn a_process_of_another_version_has_an_unknown_node() {
+        let own = view(Vec::new()).processes;
+        let other =
+            SisciProcess { pid: 7, other_version: Some(VERSION + 1), ..SisciProcess::default() };
+        let all = SisciView { processes: own.into_iter().chain([other]).collect(), ..view(vec![]) };
+        let all = all.on_node(Some(8));
+        let text = tables(&[SisciList::Nodes], &all);
+        let row: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
+        assert_eq!(row, ["?", "7", "online", "?", "?", "?", "?", "?"], "{text}");
+        assert!(text.contains("process 7 publishes state of version"), "{text}");
+        assert!(!text.contains("4194303"), "a process of another node: {text}");
+        let document = crate::sisci::document::lists(&[SisciList::Nodes], &all);
+        assert!(document["nodes"][0]["node"].is_null(), "{document}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::failure::Result;
 #[derive(Debug, Default)]
 pub(crate) struct SisciView {
     pub(crate) processes: Vec<SisciProcess>,
-    /// Number of processes that may not be inspected, by their nodes.
+    /// Number of processes without state that this program can read, by their nodes.
     pub(crate) hidden: BTreeMap<u32, usize>,
 }
 
@@ -28,7 +28,7 @@ impl SisciView {
         let dir = dir.unwrap_or_default();
         let processes = report::processes_in(&domain, &dir)?;
         let mut hidden = introspect::sisci_nodes(config)?;
-        for process in &processes {
+        for process in processes.iter().filter(|process| process.other_version.is_none()) {
             if let Some(count) = hidden.get_mut(&process.node) {
                 *count = count.saturating_sub(1);
             }
@@ -37,10 +37,10 @@ impl SisciView {
         Ok(SisciView { processes, hidden })
     }
 
-    /// Leaves out the processes of other nodes.
+    /// Leaves out the processes of other nodes. The node of state of another version is unknown.
     pub(super) fn on_node(mut self, node: Option<u32>) -> SisciView {
         let Some(node) = node else { return self };
-        self.processes.retain(|process| process.node == node);
+        self.processes.retain(|process| process.other_version.is_some() || process.node == node);
         self.hidden.retain(|hidden, _| *hidden == node);
         self
     }

@@ -18,6 +18,9 @@ use crate::sys::errno::lock;
 /// Number of tasks that may wait. Requests to connect beyond it are dropped; their connects time
 /// out, and the transport above tries again.
 const TASKS_MAX: usize = 4096;
+/// Number of given-up requests that are remembered. A peer that accepts one beyond them later is
+/// not told that the connection has no other end.
+const GIVEN_UP_MAX: usize = 1024;
 
 /// Work of the service thread.
 #[derive(Debug)]
@@ -37,12 +40,41 @@ pub(super) enum Task {
     Release(Arc<ProcessLink>, Option<u64>),
 }
 
+/// Links of the newest requests that were given up and not answered, by the token of this end.
+#[derive(Debug)]
+struct GivenUp<L>(VecDeque<(u64, L)>);
+
+impl<L> Default for GivenUp<L> {
+    fn default() -> GivenUp<L> {
+        GivenUp(VecDeque::new())
+    }
+}
+
+impl<L> GivenUp<L> {
+    /// Enters a request. Returns the links of the oldest requests beyond [`GIVEN_UP_MAX`], and lost
+    /// links.
+    fn enter(&mut self, token: u64, link: L, is_lost: impl Fn(&L) -> bool) -> Vec<L> {
+        self.0.push_back((token, link));
+        let (lost, mut kept): (VecDeque<_>, VecDeque<_>) =
+            self.0.drain(..).partition(|(_, link)| is_lost(link));
+        let excess = kept.len().saturating_sub(GIVEN_UP_MAX);
+        let released = kept.drain(..excess).chain(lost).map(|(_, link)| link).collect();
+        self.0 = kept;
+        released
+    }
+
+    /// Removes a request.
+    fn take(&mut self, token: u64) -> Option<L> {
+        let at = self.0.iter().position(|(entered, _)| *entered == token)?;
+        self.0.remove(at).map(|(_, link)| link)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Entries {
     endpoints: HashMap<u64, Arc<SisciEndpoint>>,
     listeners: HashMap<u16, Arc<SisciEndpoint>>,
-    /// Links of requests that were given up and not answered, by the token of this end.
-    given_up: HashMap<u64, Arc<ProcessLink>>,
+    given_up: GivenUp<Arc<ProcessLink>>,
     tasks: VecDeque<Task>,
     is_stopped: bool,
     /// Length of the longest payload of a measuring frame.
@@ -83,24 +115,21 @@ impl CallbackInbox {
         let mut entries = lock(&self.entries);
         let Entries { endpoints, given_up, tasks, .. } = &mut *entries;
         endpoints.remove(&token);
-        given_up.insert(token, Arc::clone(link));
         // The service thread releases links, since the last use of one calls the library.
-        let lost = given_up.iter().filter(|(_, link)| link.is_lost());
-        let lost: Vec<u64> = lost.map(|(token, _)| *token).collect();
-        let released = lost.iter().filter_map(|token| given_up.remove(token));
-        tasks.extend(released.map(|link| Task::Release(link, None)));
+        let released = given_up.enter(token, Arc::clone(link), |link| link.is_lost());
+        tasks.extend(released.into_iter().map(|link| Task::Release(link, None)));
         self.changed.notify_all();
     }
 
     /// Removes a given-up request that was answered.
     pub(super) fn forget(&self, token: u64) {
-        let link = lock(&self.entries).given_up.remove(&token);
+        let link = lock(&self.entries).given_up.take(token);
         drop(link);
     }
 
     /// Handles the answer to a given-up request.
     fn answered_late(&self, token: u64, content: FrameContent<'_>) {
-        let link = lock(&self.entries).given_up.remove(&token);
+        let link = lock(&self.entries).given_up.take(token);
         let Some(link) = link else { return };
         let peer = match content {
             FrameContent::Accept(token) => Some(token),
@@ -207,4 +236,23 @@ impl Listener for CallbackInbox {
     }
 
     fn lost(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_given_up_requests_are_kept() {
+        let mut given_up = GivenUp::default();
+        let last = GIVEN_UP_MAX as u64 + 2;
+        let released: Vec<u64> =
+            (1..=last).flat_map(|token| given_up.enter(token, token, |_| false)).collect();
+        assert_eq!(released, [1, 2]);
+        assert_eq!(given_up.0.len(), GIVEN_UP_MAX);
+        assert_eq!((given_up.take(2), given_up.take(3), given_up.take(3)), (None, Some(3), None));
+        assert_eq!(given_up.enter(last + 1, last + 1, |link| link % 2 == 1).len(), 512);
+        assert_eq!(given_up.take(5), None, "a lost link is released");
+        assert_eq!(given_up.take(4), Some(4));
+    }
 }

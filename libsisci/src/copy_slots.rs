@@ -3,8 +3,9 @@
 //! looks up no table, takes no lock, and makes no call besides that of the copy.
 //!
 //! A handle is entered while the lock of the table of handles is held for reading, and removed
-//! under the same lock, held for writing. So no slot has a handle that has ended. A live handle is
-//! never evicted: with many objects, those that find their slot taken are looked up in the table.
+//! under the same lock, held for writing. So no slot has a handle that has ended. The handle of a
+//! mapping ends before its memory is unmapped. A live handle is never evicted: with many objects,
+//! those that find their slot taken are looked up in the table.
 
 use std::sync::Mutex;
 
@@ -152,8 +153,11 @@ pub(crate) fn clear() {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    /// Held by tests that enter handles.
+    pub(crate) static ALONE: Mutex<()> = Mutex::new(());
 
     fn known(handle: usize, writable: bool) -> KnownMap {
         KnownMap { handle, addr: 0x1000, len: 100, writable }
@@ -161,6 +165,7 @@ mod tests {
 
     #[test]
     fn known_handles_are_found_until_they_end() {
+        let _alone = crate::lock::take(&ALONE);
         let (map, sequence) = (5 << 32 | 9, 7 << 32 | 11);
         for handle in [0, 1, SLOTS, usize::MAX, usize::MAX - SLOTS + 1] {
             assert!(find(handle, 0).is_none(), "{handle:#x} is no mapping");

@@ -142,18 +142,24 @@ impl Map {
         Ok((at + inner, (at, len)))
     }
 
-    /// Unmaps it (`SCIUnmapSegment`).
+    /// Refuses further users, before the handle ends and the memory is unmapped.
     ///
     /// # Errors
     /// `Busy` while a sequence or transfer uses it.
-    pub(crate) fn unmap(&self) -> Outcome<()> {
-        {
-            let mut state = take(&self.state);
-            if state.uses > 0 || state.unmapped {
-                return fail(SciError::Busy);
-            }
-            state.unmapped = true;
+    pub(crate) fn begin_unmap(&self) -> Outcome<()> {
+        let mut state = take(&self.state);
+        if state.uses > 0 || state.unmapped {
+            return fail(SciError::Busy);
         }
+        state.unmapped = true;
+        Ok(())
+    }
+
+    /// Unmaps the memory after [`Map::begin_unmap`]. No slot of copies has the handle any more.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(crate) fn finish_unmap(&self) -> Outcome<()> {
         pages::unmap(self.area.0, self.area.1)?;
         self.target.put();
         self.target.desc().release();

@@ -271,6 +271,40 @@ pub(crate) fn take_out<T: Handled>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::flags;
+    use crate::local_segment::NewSegment;
+    use crate::lock::take;
+    use crate::map::{Mapped, Part};
+
+    #[test]
+    fn the_handle_of_a_mapping_ends_before_its_memory() {
+        let _alone = take(&copy_slots::tests::ALONE);
+        initialize().unwrap();
+        let desc = Desc::new(context().unwrap());
+        let new = NewSegment { id: 1, size: 4096, flags: flags::PRIVATE, callback: None };
+        let segment = LocalSegment::new(&desc, new).unwrap();
+        let part = Part { offset: 0, size: 4096, fixed: None, writable: true };
+        let map = Map::new(Mapped::Local(Arc::clone(&segment)), part).unwrap();
+        let maps = || std::fs::read_to_string("/proc/self/maps").unwrap();
+        let first = format!("{:x}-", map.addr);
+        // It has the inode, which no later mapping at the address shares.
+        let line = maps().lines().find(|line| line.starts_with(&first)).unwrap().to_owned();
+        let is_mapped = || maps().lines().any(|other| other == line);
+        let handle = insert(Arc::clone(&map)).unwrap();
+        find_for_copy(handle, 0).unwrap();
+        map.hold().unwrap();
+        let busy = take_out(handle, Map::begin_unmap).err();
+        assert_eq!(busy, Some(SciError::Busy.into()));
+        assert!(copy_slots::find(handle, 0).is_some(), "a mapping in use keeps its handle");
+        map.release();
+        let ended = take_out(handle, Map::begin_unmap).unwrap();
+        assert!(copy_slots::find(handle, 0).is_none() && find::<Map>(handle).is_err());
+        assert!(is_mapped());
+        ended.finish_unmap().unwrap();
+        assert!(!is_mapped());
+        segment.remove(false).unwrap();
+        terminate();
+    }
 
     #[test]
     fn handles_are_not_null_and_not_reused() {

@@ -170,7 +170,7 @@ unsafe fn map(
     let map = Map::new(target, Part { offset, size, fixed, writable })?;
     // SAFETY: the caller's contract.
     unsafe { OwnHandle::default().publish(&map, at, || Ok(())) }.inspect_err(|_| {
-        let _ = map.unmap();
+        let _ = map.begin_unmap().and_then(|()| map.finish_unmap());
     })?;
     Ok(std::ptr::with_exposed_provenance_mut(map.addr))
 }
@@ -225,11 +225,10 @@ unsafe extern "C" fn SCIMapLocalSegment(
 #[unsafe(no_mangle)]
 extern "C" fn SCIUnmapSegment(map: Handle, flags: u32, error: *mut u32) {
     guard(error, (), || {
-        let found = object::<Map>(map)?;
+        object::<Map>(map)?;
         check_flags(flags, 0)?;
-        found.unmap()?;
-        objects::remove(map.addr());
-        Ok(())
+        // The handle ends first: a late copy by it finds no address that others may use again.
+        objects::take_out(map.addr(), Map::begin_unmap)?.finish_unmap()
     });
 }
 

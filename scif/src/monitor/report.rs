@@ -222,7 +222,7 @@ fn ended_at(fd: &OwnedFd) -> Option<ProcessReport> {
         own_pid,
         start: at(words, process::START),
         state: ENDED,
-        command: text_at(words, process::COMMAND),
+        command: text_at(words, (process::COMMAND, TEXT_WORDS)),
     };
     parse(&map, &seen).filter(|report| !report.endpoints.is_empty())
 }
@@ -284,8 +284,9 @@ pub(super) fn at(words: SharedWords, index: usize) -> u64 {
     words.get(index).map_or(0, |word| word.get())
 }
 
-fn text_at(words: SharedWords, index: usize) -> String {
-    let bytes: Vec<u8> = (index..index + TEXT_WORDS)
+/// Returns the text of `count` words from `index` on, with printable characters only.
+pub(super) fn text_at(words: SharedWords, (index, count): (usize, usize)) -> String {
+    let bytes: Vec<u8> = (index..index + count)
         .flat_map(|index| at(words, index).to_le_bytes())
         .take_while(|byte| *byte != 0)
         .collect();
@@ -329,10 +330,10 @@ pub fn parse(map: &Mapping, seen: &Seen) -> Option<ProcessReport> {
         rank: known(process::RANK),
         size: known(process::SIZE),
         libfabric: ((libfabric >> 16) as u16, libfabric as u16),
-        provider: text_at(words, process::PROVIDER),
-        launcher: text_at(words, process::LAUNCHER),
-        job: text_at(words, process::JOB),
-        transport: text_at(words, process::TRANSPORT),
+        provider: text_at(words, (process::PROVIDER, TEXT_WORDS)),
+        launcher: text_at(words, (process::LAUNCHER, TEXT_WORDS)),
+        job: text_at(words, (process::JOB, TEXT_WORDS)),
+        transport: text_at(words, (process::TRANSPORT, TEXT_WORDS)),
         unpublished: at(words, process::UNPUBLISHED),
         endpoints: (0..RECORDS)
             .filter_map(|index| {

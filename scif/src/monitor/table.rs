@@ -104,18 +104,19 @@ pub fn publish_process(identity: impl FnOnce() -> ProcessIdentity) {
     });
 }
 
-fn put_text(words: SharedWords, at: usize, text: &str) {
-    let mut bytes = [0; 8 * TEXT_WORDS];
-    for (to, from) in bytes.iter_mut().zip(text.bytes()) {
-        *to = from;
-    }
-    for (i, chunk) in bytes.chunks_exact(8).enumerate() {
-        let word = chunk.first_chunk().copied().unwrap_or_default();
+/// Stores a text in `count` words from `at` on, padded with zeros, or cut.
+pub(super) fn put_text(words: SharedWords, (at, count): (usize, usize), text: &str) {
+    let mut chunks = text.as_bytes().chunks(8);
+    for i in 0..count {
+        let mut word = [0; 8];
+        for (to, from) in word.iter_mut().zip(chunks.next().unwrap_or_default()) {
+            *to = *from;
+        }
         put(words, at + i, u64::from_le_bytes(word));
     }
 }
 
-fn put(words: SharedWords, at: usize, value: u64) {
+pub(super) fn put(words: SharedWords, at: usize, value: u64) {
     if let Some(word) = words.get(at) {
         word.set(value);
     }
@@ -156,12 +157,12 @@ impl Table {
         put(words, process::RANK, identity.rank.unwrap_or(UNKNOWN));
         put(words, process::SIZE, identity.size.unwrap_or(UNKNOWN));
         put(words, process::LIBFABRIC, u64::from(identity.libfabric));
-        put_text(words, process::PROVIDER, &identity.provider);
-        put_text(words, process::LAUNCHER, &identity.launcher);
-        put_text(words, process::JOB, &identity.job);
-        put_text(words, process::TRANSPORT, &identity.transport);
+        put_text(words, (process::PROVIDER, TEXT_WORDS), &identity.provider);
+        put_text(words, (process::LAUNCHER, TEXT_WORDS), &identity.launcher);
+        put_text(words, (process::JOB, TEXT_WORDS), &identity.job);
+        put_text(words, (process::TRANSPORT, TEXT_WORDS), &identity.transport);
         let command = Seen::of(pid()).map(|seen| seen.command).unwrap_or_default();
-        put_text(words, process::COMMAND, &command);
+        put_text(words, (process::COMMAND, TEXT_WORDS), &command);
         put(words, process::MAGIC, layout::MAGIC);
         Some(Table {
             map: Arc::new(map),

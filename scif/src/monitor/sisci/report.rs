@@ -13,7 +13,7 @@ use super::layout::{
     self, BYTES, NAME, ObjectKind, ObjectState, PROCESS_WORDS, RECORD_WORDS, RECORDS, TEXT_WORDS,
     process, record,
 };
-use crate::monitor::report::{Seen, at, printable};
+use crate::monitor::report::{Seen, at, text_at};
 use crate::sys::memfd;
 use crate::sys::mmap::Mapping;
 
@@ -117,14 +117,6 @@ pub fn process_at(pid: i32) -> io::Result<Vec<SisciProcess>> {
     Ok(found)
 }
 
-fn text_at(words: SharedWords, index: usize) -> String {
-    let bytes: Vec<u8> = (index..index + TEXT_WORDS)
-        .flat_map(|index| at(words, index).to_le_bytes())
-        .take_while(|byte| *byte != 0)
-        .collect();
-    printable(&bytes)
-}
-
 #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
 fn half(word: u64) -> u32 {
     word as u32
@@ -158,8 +150,8 @@ pub fn parse(map: &Mapping, seen: &Seen) -> Option<SisciProcess> {
     Some(SisciProcess {
         node: half(at(words, process::NODE)),
         adapters: half(at(words, process::ADAPTERS)),
-        domain: text_at(words, process::DOMAIN),
-        dir: text_at(words, process::DIR),
+        domain: text_at(words, (process::DOMAIN, TEXT_WORDS)),
+        dir: text_at(words, (process::DIR, TEXT_WORDS)),
         unpublished: at(words, process::UNPUBLISHED),
         objects,
         ..report

@@ -14,6 +14,7 @@ use super::layout::{
     process, record,
 };
 use crate::monitor::layout::UNKNOWN;
+use crate::monitor::table::{put, put_text};
 use crate::sys::errno::{self, keep_errno};
 use crate::sys::fork::{Maker, PrivateFd};
 use crate::sys::mmap::Mapping;
@@ -103,23 +104,6 @@ pub struct ObjectTable {
     records: Mutex<FreeRecords>,
 }
 
-fn put(words: SharedWords, at: usize, value: u64) {
-    if let Some(word) = words.get(at) {
-        word.set(value);
-    }
-}
-
-fn put_text(words: SharedWords, at: usize, text: &str) {
-    let mut bytes = [0; 8 * TEXT_WORDS];
-    for (to, from) in bytes.iter_mut().zip(text.bytes()) {
-        *to = from;
-    }
-    for (i, chunk) in bytes.chunks_exact(8).enumerate() {
-        let word = chunk.first_chunk().copied().unwrap_or_default();
-        put(words, at + i, u64::from_le_bytes(word));
-    }
-}
-
 /// Creates the memory of a process whose files may have `limit` bytes.
 ///
 /// # Errors
@@ -157,8 +141,8 @@ impl ObjectTable {
         put(words, process::START, start);
         put(words, process::NODE, u64::from(identity.node));
         put(words, process::ADAPTERS, u64::from(identity.adapters));
-        put_text(words, process::DOMAIN, &identity.domain);
-        put_text(words, process::DIR, &identity.dir);
+        put_text(words, (process::DOMAIN, TEXT_WORDS), &identity.domain);
+        put_text(words, (process::DIR, TEXT_WORDS), &identity.dir);
         put(words, process::MAGIC, layout::MAGIC);
         let (fd, creator) = (PrivateFd::new(fd), Maker::here());
         Some(Arc::new(ObjectTable { map, _fd: fd, creator, records: Mutex::default() }))

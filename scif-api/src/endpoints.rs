@@ -221,7 +221,7 @@ impl Endpoints {
     /// [`Endpoints::unregister_hidden`].
     ///
     /// # Errors
-    /// As [`Endpoints::unregister`].
+    /// Errors of [`Endpoints::unregister`].
     pub(crate) fn hide(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
         self.with(fd, |epd| registration::hide(epd, (offset, len)))
     }
@@ -245,7 +245,7 @@ impl Endpoints {
     /// delays the caller for a short time only.
     ///
     /// # Errors
-    /// As [`Endpoints::unregister`].
+    /// Errors of [`Endpoints::unregister`].
     pub(crate) fn end_lent(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
         let limit_ns = registration::SERVICE_ANSWER_NS;
         self.with(fd, |epd| registration::unregister(&self.0, epd, (offset, len), limit_ns))

@@ -108,8 +108,8 @@ if [ -n "$SUITES" ]; then
         case_of "arm64: the provider, the tests" rust-arm built \
             cargo build --target $ARM -p scif-fi -p scif-fabtests --locked --offline
         case_of "arm64: it is" rust-arm-file is_arm
-        cases_of "arm64: unit tests of the rings, under qemu" rust-arm-ring built \
-            cargo test --target $ARM -p scif-ring --lib --locked --offline
+        cases_of "arm64: unit and litmus tests of the rings, under qemu" rust-arm-ring built \
+            cargo test --target $ARM -p scif-ring --lib --test litmus --locked --offline
         case_of "arm64: the provider's directory" rust-arm-provider arm_provider
         cases_of "arm64: conformance, its libfabric, under qemu" rust-arm-conformance \
             arm_conformance

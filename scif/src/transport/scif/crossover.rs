@@ -6,11 +6,12 @@
 //! rings are unused then. Not about implementations that name the length themselves
 //! ([`WindowCalls::dma_min`]).
 
+use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
-use scif_ring::Mem;
+use scif_ring::{AtomicCounter, Mem};
 
 use crate::failure::Failure;
 use crate::fence::Signal;
@@ -46,8 +47,24 @@ pub(super) struct Crossover {
     pub(super) write: u64,
 }
 
-/// Results, by node. A measurement that has begun or failed has the default.
-static MEASURED: Mutex<Vec<(u16, Crossover)>> = Mutex::new(Vec::new());
+/// Lengths of one node. Its channels share them, so that a channel which was opened before the end
+/// of the measurement follows the result.
+#[derive(Debug)]
+pub(super) struct NodeLengths {
+    read: AtomicCounter,
+    write: AtomicCounter,
+}
+
+/// State of the measurement for one node.
+#[derive(Debug)]
+struct NodeMeasurement {
+    /// Whether it has begun, and perhaps failed.
+    has_begun: bool,
+    lengths: Arc<NodeLengths>,
+}
+
+/// Measurements by node. The lengths are the default until one succeeds.
+static MEASURED: Mutex<BTreeMap<u16, NodeMeasurement>> = Mutex::new(BTreeMap::new());
 
 /// Buffers of failed measurements, which DMA may still use.
 static ABANDONED: Mutex<Vec<Arc<Mapping>>> = Mutex::new(Vec::new());
@@ -57,19 +74,38 @@ impl Crossover {
     pub(super) fn at(len: u64) -> Crossover {
         Crossover { read: len, write: len }
     }
+}
 
-    /// Returns the lengths for peers on a node.
-    pub(super) fn of(node: u16) -> Crossover {
-        let measured = lock(&MEASURED);
-        let known = measured.iter().find(|(at, _)| *at == node);
-        known.map_or(Crossover::at(DEFAULT), |(_, crossover)| *crossover)
+impl NodeLengths {
+    /// Returns lengths of their own, which no measurement changes.
+    pub(super) fn fixed(Crossover { read, write }: Crossover) -> Arc<NodeLengths> {
+        let (read, write) = (AtomicCounter::new(read), AtomicCounter::new(write));
+        Arc::new(NodeLengths { read, write })
     }
 
+    /// Returns the lengths for peers on a node.
+    pub(super) fn of(node: u16) -> Arc<NodeLengths> {
+        Arc::clone(&lock(&MEASURED).entry(node).or_default().lengths)
+    }
+
+    /// Returns the length of one direction. The two are independent of each other.
     pub(super) fn of_way(&self, way: RmaWay) -> u64 {
         match way {
-            RmaWay::Read => self.read,
-            RmaWay::Write => self.write,
+            RmaWay::Read => self.read.get_relaxed(),
+            RmaWay::Write => self.write.get_relaxed(),
         }
+    }
+
+    fn set(&self, Crossover { read, write }: Crossover) {
+        self.read.set_relaxed(read);
+        self.write.set_relaxed(write);
+    }
+}
+
+impl Default for NodeMeasurement {
+    fn default() -> NodeMeasurement {
+        let lengths = NodeLengths::fixed(Crossover::at(DEFAULT));
+        NodeMeasurement { has_begun: false, lengths }
     }
 }
 
@@ -118,18 +154,23 @@ pub(super) struct UnusedWindows<'a> {
 /// Measures the lengths for a node, unless that was done or the implementation names one. Returns
 /// whether rings may lie in the windows: not if DMA may still write to them.
 pub(super) fn measure_once(node: u16, windows: &UnusedWindows<'_>) -> bool {
+    measure_by(Clocks { now: &now_ns, cpu: &|| thread_cpu_ns().1 }, node, windows)
+}
+
+/// Does the work of [`measure_once`] by these clocks.
+fn measure_by(clocks: Clocks<'_>, node: u16, windows: &UnusedWindows<'_>) -> bool {
     if windows.calls.dma_min().is_some() {
         return true;
     }
-    {
+    let lengths = {
         let mut measured = lock(&MEASURED);
-        if measured.iter().any(|(at, _)| *at == node) {
+        let of_node = measured.entry(node).or_default();
+        if std::mem::replace(&mut of_node.has_begun, true) {
             return true;
         }
-        measured.push((node, Crossover::at(DEFAULT)));
-    }
-    let begun = now_ns();
-    let clocks = Clocks { now: &now_ns, cpu: &|| thread_cpu_ns().1 };
+        Arc::clone(&of_node.lengths)
+    };
+    let begun = (clocks.now)();
     match windows.measure(clocks) {
         Ok(crossover) => {
             log::debug!(
@@ -137,10 +178,9 @@ pub(super) fn measure_once(node: u16, windows: &UnusedWindows<'_>) -> bool {
                  measured in {} us. SCIF_DMA_MIN sets another length",
                 crossover.read,
                 crossover.write,
-                now_ns().saturating_sub(begun) / 1000
+                (clocks.now)().saturating_sub(begun) / 1000
             );
-            let mut measured = lock(&MEASURED);
-            measured.iter_mut().filter(|(at, _)| *at == node).for_each(|(_, of)| *of = crossover);
+            lengths.set(crossover);
             true
         }
         Err(Unmeasured { failure, may_write }) => {
@@ -354,8 +394,9 @@ mod tests {
         }
     }
 
-    /// Returns the result, and the time in nanoseconds.
-    fn measured(times: Times) -> (Result<Crossover, Unmeasured>, u64) {
+    /// Calls a function with the windows and the clocks of these times. Returns its result, and
+    /// the time in nanoseconds.
+    fn timed<R>(times: Times, call: impl Fn(&UnusedWindows<'_>, Clocks<'_>) -> R) -> (R, u64) {
         let calls = TimedCalls::new(times);
         // Each reading takes 1 ns. The wait for a fence without an end takes larger steps.
         let step = if times.dma.is_some() { 1 } else { 1_000_000 };
@@ -364,9 +405,13 @@ mod tests {
             state.0 += step;
             state.0
         };
-        let measured = calls.windows().measure(Clocks { now: &now, cpu: &|| lock(&calls.state).1 });
+        let result = call(&calls.windows(), Clocks { now: &now, cpu: &|| lock(&calls.state).1 });
         let took = lock(&calls.state).0;
-        (measured, took)
+        (result, took)
+    }
+
+    fn measured(times: Times) -> (Result<Crossover, Unmeasured>, u64) {
+        timed(times, |windows, clocks| windows.measure(clocks))
     }
 
     #[test]
@@ -420,7 +465,6 @@ mod tests {
     #[test]
     fn a_node_is_measured_once_and_never_with_a_named_length() {
         const NODE: u16 = u16::MAX;
-        assert_eq!(Crossover::of(NODE), Crossover::at(DEFAULT));
         let named = Times { named: Some(7), ..Times::new(PAGE_NS, Some(1)) };
         for (times, copies) in [(named, false), (Times::new(PAGE_NS, Some(1)), true)] {
             for again in [false, true] {
@@ -429,5 +473,18 @@ mod tests {
                 assert_eq!(lock(&calls.state).2 > 0, copies && !again, "{times:?} {again}");
             }
         }
+    }
+
+    #[test]
+    fn lengths_known_before_a_measurement_follow_it() {
+        const NODE: u16 = u16::MAX - 1;
+        let early = NodeLengths::of(NODE);
+        let both = |lengths: &NodeLengths| [RmaWay::Read, RmaWay::Write].map(|w| lengths.of_way(w));
+        assert_eq!(both(&early), [DEFAULT; 2]);
+        let (may_carry, _) = timed(Times::new(PAGE_NS, Some(PAGE_NS / 2)), |windows, clocks| {
+            measure_by(clocks, NODE, windows)
+        });
+        assert!(may_carry);
+        assert_eq!([&early, &NodeLengths::of(NODE)].map(|lengths| both(lengths)), [[4096; 2]; 2]);
     }
 }

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use scif_ring::Mem;
 
 use super::channel_pass::Pass;
-use super::crossover::Crossover;
+use super::crossover::{Crossover, NodeLengths};
 use super::key_frames::{ANSWER, DecodedAnswer, KeyQuestion, QUESTION};
 use super::relay::RelayGreeting;
 use super::sender::Wire;
@@ -103,7 +103,7 @@ struct OpenChannel {
     stream: Stream,
     word: Option<FenceWord>,
     /// Lengths from which DMA executes RMA.
-    crossover: Crossover,
+    lengths: Arc<NodeLengths>,
 }
 
 impl OpenChannel {
@@ -113,8 +113,11 @@ impl OpenChannel {
         stream.greet(&RelayGreeting::key_channel(claim))?;
         let word = FenceWord::register(&mut stream);
         let named = stream.parts().0.key_windows().and_then(WindowCalls::dma_min);
-        let crossover = named.map_or_else(|| Crossover::of(dst.node), Crossover::at);
-        Ok(OpenChannel { stream, word, crossover })
+        let lengths = match named {
+            Some(len) => NodeLengths::fixed(Crossover::at(len)),
+            None => NodeLengths::of(dst.node),
+        };
+        Ok(OpenChannel { stream, word, lengths })
     }
 
     fn calls(&self) -> Option<(&dyn WindowCalls, RawFd)> {
@@ -448,7 +451,7 @@ impl PeerWindows for KeyChannel {
 
     fn mode(&self, way: RmaWay, len: usize) -> RmaMode {
         let ChannelStage::Open(open) = &self.stage else { return RmaMode::Cpu };
-        let is_long = len as u64 >= open.crossover.of_way(way);
+        let is_long = len as u64 >= open.lengths.of_way(way);
         if open.word.is_some() && is_long { RmaMode::Dma } else { RmaMode::Cpu }
     }
 

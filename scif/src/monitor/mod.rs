@@ -12,6 +12,7 @@
 mod kept;
 pub mod layout;
 pub mod report;
+mod shown_memory;
 pub mod sisci;
 mod table;
 

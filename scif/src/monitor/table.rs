@@ -13,6 +13,7 @@ use super::layout::{
     TEXT_WORDS, UNKNOWN, process, record,
 };
 use super::report::Seen;
+use super::shown_memory;
 use crate::addr::PortId;
 use crate::sys::errno::{self, keep_errno};
 use crate::sys::fork::{self, Maker, PrivateFd};
@@ -126,25 +127,18 @@ impl Table {
     /// Creates the memory. Returns `None` where it cannot be had: scifctl then shows nothing of
     /// this process.
     fn create(identity: &ProcessIdentity) -> Option<Table> {
-        if memfd::file_limit() < BYTES as u64 {
-            return None;
-        }
-        let made = memfd::create_to_show(NAME, BYTES).and_then(|(fd, map)| {
+        let made = shown_memory::create(NAME, BYTES, memfd::file_limit()).and_then(|(fd, map)| {
             // Without /proc the lock also holds while a forked child lives.
             let fd = file::reopen(&fd).unwrap_or(fd);
-            file::try_lock(&fd)?;
+            file::try_lock(&fd).map_err(|errno| {
+                format!("flock(2): {errno}. Permit the call, or raise the limit of memory")
+            })?;
             Ok((fd, map))
         });
-        let (fd, map) = match made {
-            Ok(made) => made,
-            Err(errno) => {
-                logging::warn_about_call!(
-                    "memory for scifctl: {errno}: this process is not shown. Raise the limit that \
-                     the error names"
-                );
-                return None;
-            }
-        };
+        let made = made.inspect_err(|reason| {
+            logging::warn_about_call!("memory for scifctl: this process is not shown: {reason}");
+        });
+        let (fd, map) = made.ok()?;
         let words = map.words(0, PROCESS_WORDS).ok()?;
         let start = match state_of(pid()) {
             ProcessState::Seen(stat) => stat.start,

@@ -4,7 +4,6 @@
 //! The process reads nothing back, so a foreign write changes displayed values only. A forked child
 //! closes the descriptor, and changes no record of its parent.
 
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use scif_ring::SharedWords;
@@ -14,6 +13,7 @@ use super::layout::{
     process, record,
 };
 use crate::monitor::layout::UNKNOWN;
+use crate::monitor::shown_memory;
 use crate::monitor::table::{put, put_text};
 use crate::sys::errno::{self, keep_errno};
 use crate::sys::fork::{Maker, PrivateFd};
@@ -104,27 +104,12 @@ pub struct ObjectTable {
     records: Mutex<FreeRecords>,
 }
 
-/// Creates the memory of a process whose files may have `limit` bytes.
-///
-/// # Errors
-/// Reason, and the limit to raise.
-fn memory(limit: u64) -> Result<(OwnedFd, Mapping), String> {
-    if limit < BYTES as u64 {
-        return Err(format!(
-            "it takes {BYTES} bytes, and files may have {limit}. Raise the limit of file sizes \
-             (ulimit -f)"
-        ));
-    }
-    memfd::create_to_show(NAME, BYTES)
-        .map_err(|errno| format!("{errno}. Raise the limit of open files (ulimit -n) or of memory"))
-}
-
 impl ObjectTable {
     /// Creates the memory. Returns `None` where it cannot be had: scifctl then shows nothing of
     /// this process.
     #[must_use]
     pub fn create(identity: &SisciIdentity) -> Option<Arc<ObjectTable>> {
-        let made = keep_errno(|| memory(memfd::file_limit()));
+        let made = keep_errno(|| shown_memory::create(NAME, BYTES, memfd::file_limit()));
         let made = made.inspect_err(|reason| {
             logging::warn_about_call!(
                 "memory for scifctl: SISCI objects of this process are not shown: {reason}"
@@ -294,19 +279,6 @@ mod tests {
         assert_eq!((process.objects.len(), process.unpublished), (RECORDS, 3));
         drop(all);
         assert_eq!(seen(16).objects, []);
-    }
-
-    #[test]
-    fn the_limit_to_raise_is_named() {
-        let too_small = memory(BYTES as u64 - 1).unwrap_err();
-        assert!(too_small.contains("ulimit -f"), "{too_small}");
-        let child = children::in_child(|| {
-            let none = rustix::process::Rlimit { current: Some(0), maximum: Some(0) };
-            let is_set = rustix::process::setrlimit(rustix::process::Resource::Nofile, none);
-            let reason = memory(BYTES as u64).err().unwrap_or_default();
-            i32::from(is_set.is_err() || !reason.contains("ulimit -n"))
-        });
-        assert_eq!(child.result(), 0);
     }
 
     #[test]

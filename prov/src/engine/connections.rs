@@ -7,7 +7,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libfabric_sys as fi;
-use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason, Refusal};
+use scif::{CloseHow, ConnId, LinkEvent, PortId, Reason, Refusal, ShownPid};
 use scif_ring::layout::RING_SLOTS;
 use scif_ring::spsc::PollOutcome;
 
@@ -104,11 +104,11 @@ pub(crate) fn evict_accessors(ep: &mut Endpoint, env: &mut Env<'_>, slot: u32) {
     let inside: Vec<ConnId> = ep.links.conns_accessing(slot).collect();
     for conn in inside {
         if let Some(c) = ep.links.conn(conn) {
-            let (port, pid) = (c.peer(), c.peer_pid());
+            let (port, process) = (c.peer(), ShownPid(c.peer_pid()));
             warn_about_peer(
                 Subsys::EpData,
                 format_args!(
-                    "process {pid} at {port} stays inside a memory region that is being closed; \
+                    "{process} at {port} stays inside a memory region that is being closed; \
                     its connection is reset. Stopped in the middle of a copy, it will \
                      finish that copy when it is continued"
                 ),
@@ -288,19 +288,19 @@ fn refuse_impostor(ep: &mut Endpoint, conn: ConnId, port: PortId, pid: i32) {
     ep.links.sock.close_conn(conn, CloseHow::Reset);
     warn_about_peer(
         Subsys::EpCtrl,
-        format_args!("process {pid} claims port {port} of another process; connection reset"),
+        format_args!("{} claims port {port} of another process; connection reset", ShownPid(pid)),
     );
 }
 
 /// Resets a new connection from a peer that has too many.
 #[cold]
 fn refuse_surplus(ep: &mut Endpoint, conn: ConnId, port: PortId) {
-    let pid = ep.links.conn(conn).map_or(0, |c| c.peer_pid());
+    let process = ShownPid(ep.links.conn(conn).map_or(0, |c| c.peer_pid()));
     ep.links.sock.close_conn(conn, CloseHow::Reset);
     warn_about_peer(
         Subsys::EpCtrl,
         format_args!(
-            "process {pid} at {port} opens more than {CONNS_OF_PEER} connections; the new one is \
+            "{process} at {port} opens more than {CONNS_OF_PEER} connections; the new one is \
              reset"
         ),
     );
@@ -508,11 +508,11 @@ fn end_all_exhausted(ep: &mut Endpoint, env: &mut Env<'_>) {
 pub(crate) fn end_for_memory(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
     let (id, held) = (ep.peers.at(peer).id, eviction::unexpected_of(ep, peer));
     eviction::drop_unexpected_of(ep, env, peer);
-    let pid = ep.links.conn(conn).map_or(0, |c| c.peer_pid());
+    let process = ShownPid(ep.links.conn(conn).map_or(0, |c| c.peer_pid()));
     warn_about_peer(
         Subsys::EpData,
         format_args!(
-            "process {pid} at {id} sends more than can be kept; {held} bytes of its messages had \
+            "{process} at {id} sends more than can be kept; {held} bytes of its messages had \
              no receive, {} bytes those of all peers, at most {} are kept \
              (FI_SCIF_UNEXPECTED_MAX): connection reset with error {}",
             ep.recv.limits.process.get(),

@@ -32,6 +32,20 @@ pub enum ProcessState {
     Hidden,
 }
 
+/// Process id as log lines name the process. The kernel reports 0 for a process of another pid
+/// namespace.
+#[derive(Clone, Copy, Debug)]
+pub struct ShownPid(pub i32);
+
+impl fmt::Display for ShownPid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            0 => f.write_str("a process of another pid namespace"),
+            pid => write!(f, "process {pid}"),
+        }
+    }
+}
+
 pub fn pid() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }

@@ -21,9 +21,10 @@ use crate::liveness::ProcessProof;
 use crate::memory::{Access, PeerMemory};
 use crate::segment::{SEGMENT_BYTES, check_header};
 use crate::slab::ConnId;
+use crate::sys::membarrier;
 use crate::sys::memfd::{self, FIXED_SIZE};
 use crate::sys::mmap::Mapping;
-use crate::sys::{membarrier, process};
+use crate::sys::process::{self, ShownPid};
 use crate::transport::{Remote, Shown};
 
 /// Returns our greeting for connection `id`.
@@ -58,20 +59,21 @@ pub(super) fn map_segment(fd: &OwnedFd) -> Result<Arc<Mapping>, Reason> {
 
 /// Maps and checks the arena of the peer with process id `pid`.
 pub(super) fn map_arena(fd: &OwnedFd, pid: i32) -> Result<Mapping, Reason> {
+    let owner = ShownPid(pid);
     memfd::check(fd, ARENA_BYTES, FIXED_SIZE).map_err(|unfit| {
-        log::debug!("arena of process {pid}: wrong size or seals ({unfit:?}): connection is reset");
+        log::debug!("arena of {owner}: wrong size or seals ({unfit:?}): connection is reset");
         Reason::Corrupt
     })?;
     Mapping::part(fd, 0, ARENA_BYTES, true).map_err(|errno| match errno {
         Errno::NOMEM | Errno::AGAIN => {
             log::debug!(
-                "arena of process {pid}: mmap: {errno}: its memory is accessed without mapping, \
+                "arena of {owner}: mmap: {errno}: its memory is accessed without mapping, \
                  which is slower. Raise the limit of address space (ulimit -v)"
             );
             Reason::Refused(Refusal::Resources)
         }
         _ => {
-            log::debug!("arena of process {pid}: mmap: {errno}: connection is reset");
+            log::debug!("arena of {owner}: mmap: {errno}: connection is reset");
             Reason::Corrupt
         }
     })

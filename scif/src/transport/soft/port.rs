@@ -24,7 +24,7 @@ use crate::slab::ConnId;
 use crate::sys::epoll::Epoll;
 use crate::sys::fork::PrivateFd;
 use crate::sys::logging::warn_about_peer;
-use crate::sys::process;
+use crate::sys::process::{self, ShownPid};
 use crate::sys::time::now_ns;
 use crate::sys::unix::{self, Credentials};
 use crate::transport::{CloseKind, Opened, Port, Shown, conn_of, token};
@@ -334,9 +334,9 @@ impl SoftPort {
             let segment = handshake::map_segment(segment)?;
             if self.is_impostor(from, credentials)? {
                 warn_about_peer!(
-                    "process {} of user {} connects to {} under the name of {from}, where another \
-                     process listens; it is refused",
-                    credentials.pid,
+                    "{} of user {} connects to {} under the name of {from}, where another process \
+                     listens; it is refused",
+                    ShownPid(credentials.pid),
                     credentials.uid,
                     self.id
                 );
@@ -389,10 +389,10 @@ impl SoftPort {
                 errno @ (Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS),
             ) => {
                 warn_about_peer!(
-                    "connection of process {} of user {} to {} refused: its name {from} could not \
-                     be verified: connect(2) to the listener at {from}: {errno}. Check that the \
+                    "connection of {} of user {} to {} refused: its name {from} could not be \
+                     verified: connect(2) to the listener at {from}: {errno}. Check that the \
                      process at {from} runs and accepts; the peer tries again",
-                    credentials.pid,
+                    ShownPid(credentials.pid),
                     credentials.uid,
                     self.id
                 );

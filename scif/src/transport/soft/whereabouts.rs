@@ -16,7 +16,7 @@ use crate::addr::PortId;
 use crate::config::is_domain;
 use crate::logging::OnceEach;
 use crate::sys::errno::{keep_errno, lock};
-use crate::sys::process;
+use crate::sys::process::{self, ShownPid};
 use crate::sys::time::now_ns;
 
 /// List of bound Unix sockets, one per line: the flags in the fourth column, the name in the last.
@@ -105,12 +105,17 @@ pub fn warn_of_user(uid: u32, at: PortId) {
 pub(super) fn warn_of_build(pid: i32, build: Build) {
     static SAID: OnceEach<i32> = OnceEach::new(8);
     if SAID.first(pid) {
-        log::warn!(
-            "a connection with process {pid} was refused: that process runs scif {build}, this \
-             process scif {}: use one version of scif in all processes of a job",
-            Build::OWN
-        );
+        log::warn!("{}", another_build(pid, build));
     }
+}
+
+fn another_build(pid: i32, build: Build) -> String {
+    format!(
+        "a connection with {} was refused: that process runs scif {build}, this process scif {}: \
+         use one version of scif in all processes of a job",
+        ShownPid(pid),
+        Build::OWN
+    )
 }
 
 /// Settings under which an endpoint listens, as far as its name shows.
@@ -209,6 +214,16 @@ mod tests {
     use super::*;
 
     const ID: PortId = PortId::new(3, 77);
+
+    #[test]
+    fn a_process_of_another_build_is_named_where_its_number_is_known() {
+        let names_it = |pid, name: &str| {
+            let text = another_build(pid, Build::OWN);
+            assert!(text.starts_with(&format!("a connection with {name} was refused")), "{text}");
+        };
+        names_it(4711, "process 4711");
+        names_it(0, "a process of another pid namespace");
+    }
 
     fn names(dir: Option<&Path>, domain: &str) -> Names {
         Names::new(dir, Some(domain), 5).unwrap()

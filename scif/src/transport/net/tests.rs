@@ -566,6 +566,39 @@ fn a_process_that_took_the_place_of_a_dead_one_says_so() {
 }
 
 #[test]
+fn a_hundred_lives_under_one_name_get_nothing_of_a_former_one() {
+    let MuxPair { net, mut a, mut b, mut token, names } = muxes();
+    let id = ConnId { index: 1, generation: 1 };
+    let mut former: Vec<Vec<u8>> = Vec::new();
+    for round in 1..=100 {
+        // Arrives when its sender is dead.
+        probe(&mut b, token, now_ns() + HOUR_NS);
+        net.change(names[0], |messages| former.extend(messages.drain(..)));
+        drop(b);
+        b = NetMux::new(net.end(names[1]), 0).unwrap();
+        probe(&mut a, token, now_ns() + HOUR_NS);
+        b.poll(&mut Vec::new());
+        a.poll(&mut Vec::new());
+        let closed = a.next_event(token);
+        assert!(matches!(closed, Some(LinkUpdate::Closed(Reason::Died))), "round {round}");
+        (token, _) = a.connect(PortId::abroad(0, names[1]), id).unwrap();
+        b.poll(&mut Vec::new());
+        assert!(b.accept(id).is_some());
+        a.poll(&mut Vec::new());
+        assert!(matches!(a.next_event(token), Some(LinkUpdate::Up(_))), "round {round}");
+        assert_eq!(former.len(), round);
+        former.iter().for_each(|message| net.forge(names[0], message));
+        let mut ready = Vec::new();
+        for _ in 0..2 {
+            a.poll(&mut ready);
+            b.poll(&mut ready);
+        }
+        assert!(ready.is_empty() && b.accept(id).is_none(), "round {round}");
+        assert!(a.next_event(token).is_none() && b.next_event(token).is_none(), "round {round}");
+    }
+}
+
+#[test]
 fn a_greeting_from_the_address_of_a_dead_process_ends_its_connections_only() {
     let MuxPair { net, mut a, mut b, token, names } = muxes();
     let id = ConnId { index: 1, generation: 1 };

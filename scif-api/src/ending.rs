@@ -13,7 +13,7 @@ use crate::failure::Result;
 #[cfg(test)]
 use crate::faults;
 use crate::lock::take;
-use crate::registration::{self, page_restore};
+use crate::registration::{deletion, page_restore};
 use crate::registry::{Inner, Kind};
 use crate::sharer::Async;
 use crate::{mainline, sharing};
@@ -75,7 +75,7 @@ fn end(inner: &Inner, epd: &Arc<Epd>) {
     survive_end(epd, || {
         #[cfg(test)]
         faults::strike(epd, faults::FaultPoint::End);
-        registration::end_windows(inner, epd);
+        deletion::end_windows(inner, epd);
         mainline::look_for_lockup(inner, epd);
         epd.end();
         inner.pins.ended(epd.token);

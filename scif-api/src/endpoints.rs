@@ -15,10 +15,11 @@ use crate::endpoint::Epd;
 use crate::failure::{Failure, Result};
 use crate::memory::Pages;
 use crate::poll::{PollFd, WaitsFor};
+use crate::registration::{self, deletion};
 use crate::registry::Inner;
 use crate::rma::{self, Near, Way, fence, map};
 use crate::state::State;
-use crate::{connect, ending, mainline, messages, poll, registration, service, sharing};
+use crate::{connect, ending, mainline, messages, poll, service, sharing};
 
 /// Endpoints of this process.
 #[derive(Debug)]
@@ -212,7 +213,7 @@ impl Endpoints {
     /// [`Failure::Invalid`], then errors of the endpoint's state, then [`Failure::NoWindow`].
     pub fn unregister(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
         let limit_ns = self.0.config.window_rest_ns;
-        self.with(fd, |epd| registration::unregister(&self.0, epd, (offset, len), limit_ns))?;
+        self.with(fd, |epd| deletion::unregister(&self.0, epd, (offset, len), limit_ns))?;
         self.0.pins.forget(|| self.token(fd), offset, len);
         Ok(())
     }
@@ -223,7 +224,7 @@ impl Endpoints {
     /// # Errors
     /// Errors of [`Endpoints::unregister`].
     pub(crate) fn hide(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
-        self.with(fd, |epd| registration::hide(epd, (offset, len)))
+        self.with(fd, |epd| deletion::hide(epd, (offset, len)))
     }
 
     /// Ends `unregister` of a range that was hidden at `since_ns` of the monotonic clock.
@@ -236,7 +237,7 @@ impl Endpoints {
         (offset, len): (i64, usize),
         since_ns: u64,
     ) -> Result<()> {
-        self.with(fd, |epd| registration::unregister_hidden(&self.0, epd, since_ns))?;
+        self.with(fd, |epd| deletion::unregister_hidden(&self.0, epd, since_ns))?;
         self.0.pins.forget(|| self.token(fd), offset, len);
         Ok(())
     }
@@ -247,8 +248,8 @@ impl Endpoints {
     /// # Errors
     /// Errors of [`Endpoints::unregister`].
     pub(crate) fn end_lent(&self, fd: RawFd, offset: i64, len: usize) -> Result<()> {
-        let limit_ns = registration::SERVICE_ANSWER_NS;
-        self.with(fd, |epd| registration::unregister(&self.0, epd, (offset, len), limit_ns))
+        let limit_ns = deletion::SERVICE_ANSWER_NS;
+        self.with(fd, |epd| deletion::unregister(&self.0, epd, (offset, len), limit_ns))
     }
 
     /// Maps windows of the peer and returns the address (`scif_mmap`).

@@ -22,7 +22,7 @@ use crate::endpoint::Epd;
 #[cfg(test)]
 use crate::faults;
 use crate::lock::take;
-use crate::registration::{self, page_restore};
+use crate::registration::{deletion, page_restore};
 use crate::registry::{FAMILY, Inner, Kind};
 use crate::state::State;
 use crate::wire::Packet;
@@ -103,7 +103,7 @@ fn end_unused(inner: &Inner) -> bool {
     let mut ended = false;
     for (since, epd) in closed {
         let waited = now_ns().saturating_sub(since);
-        if contained(|| registration::are_windows_in_use(inner, &epd, waited)) == Some(true) {
+        if contained(|| deletion::are_windows_in_use(inner, &epd, waited)) == Some(true) {
             take(&inner.service).in_use.push((since, epd));
         } else {
             ended |= ending::end_if_closed(inner, &epd);
@@ -312,7 +312,7 @@ fn linked(inner: &Inner, epoll: &Epoll, epd: &Arc<Epd>) -> bool {
         return false;
     };
     while let Some(received) = link.receive_packet() {
-        if !received.is_some_and(|packet| registration::take_packet(epd, link, packet)) {
+        if !received.is_some_and(|packet| deletion::take_packet(epd, link, packet)) {
             epoll.remove(link.socket());
             epd.disconnect();
             return ending::end_if_closed(inner, epd);

@@ -237,7 +237,7 @@ impl Endpoints {
         (offset, len): (i64, usize),
         since_ns: u64,
     ) -> Result<()> {
-        self.with(fd, |epd| deletion::unregister_hidden(&self.0, epd, since_ns))?;
+        self.with(fd, |epd| deletion::unregister_hidden(&self.0, epd, (offset, len), since_ns))?;
         self.0.pins.forget(|| self.token(fd), offset, len);
         Ok(())
     }

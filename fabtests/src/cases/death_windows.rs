@@ -19,6 +19,8 @@ const BY_DMA: &[(&str, &str)] = &[("SCIF_DMA_MIN", "0")];
 const SHORT: &[(&str, &str)] = &[("FI_SCIF_MR_CLOSE_TIMEOUT", "200ms")];
 const SHORT_BY_DMA: &[(&str, &str)] =
     &[("SCIF_DMA_MIN", "0"), ("FI_SCIF_MR_CLOSE_TIMEOUT", "200ms")];
+/// Setting with which the time limit of a case ends before a wait for one peer after the other.
+const ONE_LIMIT: &[(&str, &str)] = &[("SCIF_DMA_MIN", "0"), ("FI_SCIF_MR_CLOSE_TIMEOUT", "4s")];
 
 pub(crate) const CASES: &[Case] = &[
     case("death/register_killed", 2, |r| ends(r, Access::Register, End::Killed)),
@@ -42,11 +44,15 @@ pub(crate) const CASES: &[Case] = &[
         .under(SHORT_BY_DMA)
         .within(20),
     case("death/region_written_by_three_stopped_peers", 4, |r| three_stopped(r, false))
-        .under(SHORT_BY_DMA),
+        .under(ONE_LIMIT)
+        .within(10),
     case("death/region_written_by_three_stopped_peers_after_the_close", 4, |r| {
         three_stopped(r, true)
     })
     .under(SHORT_BY_DMA),
+    case("death/regions_closed_at_once_beside_a_stopped_peer", 2, closed_at_once)
+        .under(ONE_LIMIT)
+        .within(10),
 ];
 
 const PAGE: usize = 4096;
@@ -246,12 +252,64 @@ fn stopped_in_a_region(rank: &Rank) -> Outcome {
     stopped_writers(rank, false)
 }
 
+/// Fails unless processes may be stopped in the middle of a copy to a window.
+fn need_windows() -> Outcome {
+    let transport = std::env::var("FI_SCIF_TRANSPORT").unwrap_or_default();
+    if transport != "scif" {
+        return Err(Fail::NotHere("peers copy to no windows by themselves".into()));
+    }
+    Ok(())
+}
+
 /// Tests the same with three peers, whose windows a thread removes if the endpoint is closed first.
 fn three_stopped(rank: &Rank, closes_endpoint: bool) -> Outcome {
-    if std::env::var_os("FI_SCIF_TRANSPORT").is_none_or(|name| name != "scif") {
-        return Err(Fail::NotHere("peers have no windows of the engine".into()));
-    }
+    need_windows()?;
     stopped_writers(rank, closes_endpoint)
+}
+
+/// Tests that regions with windows on one channel, closed by threads at once, wait for a stopped
+/// peer at the same time.
+fn closed_at_once(rank: &Rank) -> Outcome {
+    need_windows()?;
+    let rig = Rig::open(rank, &spec())?;
+    let part = 16 * LARGE;
+    let memory = Buf::private(PIECES * part)?;
+    let mut regions = Vec::new();
+    for piece in 0..PIECES {
+        regions.push(rig.share(memory.sub(piece * part, part), REMOTE)?);
+    }
+    if rank.index == 1 {
+        let there = regions.iter().map(|(_, remotes)| from(remotes, 0, 0));
+        let there = there.collect::<Outcome<Vec<_>>>()?;
+        let buf = Buf::pattern(part, 3);
+        let write = |piece: usize| {
+            let Some(to) = there.get(piece) else { return Ok(()) };
+            rig.post(|| rig.ep.write(buf, rig.to(0), to.addr, to.key, piece))
+        };
+        rig.barrier()?;
+        (0..PIECES).try_for_each(write)?;
+        loop {
+            write(rig.next(&rig.tx)?.context)?;
+        }
+    }
+    rig.barrier()?;
+    let written = |piece| memory.sub(piece * part, part).differs(part, 3).is_none();
+    rig.wait("the first writes", || Ok((0..PIECES).all(written).then_some(())))?;
+    rank.stop(1)?;
+    rank.step("closing all regions at once");
+    let closed: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            regions.iter().map(|(mr, _)| scope.spawn(move || mr.close())).collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    for ended in closed {
+        ended.map_err(|_| Fail::here("a panic"))??;
+    }
+    rank.kill(1)?;
+    memory.fill_pattern(5);
+    rig.silence(STOPPED)?;
+    check_eq!(memory.differs(memory.len(), 5), None);
+    Ok(())
 }
 
 fn stopped_writers(rank: &Rank, closes_endpoint: bool) -> Outcome {

@@ -54,20 +54,33 @@ pub(crate) fn unregister(
     Ok(())
 }
 
-/// Deletes the windows of a range, without a wait for RMA in progress.
+/// Deletes the windows of a range, without a wait for RMA in progress. They keep their pages until
+/// [`unregister_hidden`].
 pub(crate) fn hide(epd: &Arc<Epd>, range: (i64, usize)) -> Result<()> {
     let range = valid_range(range)?;
     let link = epd.connected()?;
     let _held = epd.sharer.control.lock();
-    delete(link, range)
+    delete(link, range)?;
+    epd.windows.hide(range);
+    Ok(())
 }
 
-/// Ends `unregister` of windows that were hidden at `since_ns` of the monotonic clock.
-pub(crate) fn unregister_hidden(inner: &Inner, epd: &Arc<Epd>, since_ns: u64) -> Result<()> {
+/// Ends `unregister` of windows that were hidden at `since_ns` of the monotonic clock. Waits
+/// without the control lock, since other windows of the connection may be hidden meanwhile.
+pub(crate) fn unregister_hidden(
+    inner: &Inner,
+    epd: &Arc<Epd>,
+    range: (i64, usize),
+    since_ns: u64,
+) -> Result<()> {
+    let range = valid_range(range)?;
     let link = epd.connected()?;
-    let held = epd.sharer.control.lock();
     let limits = RestLimits::new(ANSWER_NS, inner.config.window_rest_ns);
-    retire(inner, epd, link, &RestLimits { since_ns, ..limits })?;
+    let waited = wait_for_rest(inner, epd, link, &RestLimits { since_ns, ..limits });
+    let held = epd.sharer.control.lock();
+    epd.windows.end_hiding(range);
+    waited?;
+    sweep(inner, epd, link, ANSWER_NS)?;
     drop(held);
     page_restore::take_back(inner);
     Ok(())
@@ -121,7 +134,13 @@ impl RestLimits {
 /// Finishes the deletion of windows that no RMA can find any more. Waits for RMAs that found
 /// them, then releases the pages unless the peer maps them. The caller holds the control lock.
 pub(super) fn retire(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits) -> Result<()> {
-    let RestLimits { since_ns, rest_ns: limit_ns, answer_ns } = *limits;
+    wait_for_rest(inner, epd, link, limits)?;
+    sweep(inner, epd, link, limits.answer_ns)
+}
+
+/// Waits until no RMA over a connection is in progress, or the limit is over.
+fn wait_for_rest(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits) -> Result<()> {
+    let RestLimits { since_ns, rest_ns: limit_ns, .. } = *limits;
     // SYNC POINT: pairs with `OwnTable::copying`. A call that does not see the deletion is seen
     // copying.
     scif_ring::full_fence();
@@ -130,12 +149,12 @@ pub(super) fn retire(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits)
     loop {
         let long = now_ns().saturating_sub(since_ns);
         if is_at_rest(epd, link, long > DEATH_NS)? {
-            break;
+            return Ok(());
         }
         if long > limit_ns && limits.rest_ns < inner.config.window_rest_ns {
             // A loan: no page is released.
             log::debug!("endpoint at port {}: RMA beside the end of a loan", epd.sharer.port());
-            break;
+            return Ok(());
         }
         if long > limit_ns {
             warn_about_peer!(
@@ -145,11 +164,10 @@ pub(super) fn retire(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits)
                 epd.sharer.port(),
                 Duration::from_nanos(limits.rest_ns)
             );
-            break;
+            return Ok(());
         }
         std::thread::sleep(Duration::from_micros(20));
     }
-    sweep(inner, epd, link, answer_ns)
 }
 
 /// Whether no RMA over a connection is queued or copies. `looks`: whether to check for ended
@@ -167,14 +185,15 @@ pub(crate) fn are_windows_in_use(inner: &Inner, epd: &Epd, waited_ns: u64) -> bo
     let Some(link) = epd.link().filter(|_| waited_ns < rest_ns) else { return false };
     let _held = epd.sharer.control.lock();
     let deleted = link.own.table.delete(0, OFFSET_MAX + 1);
-    // SYNC POINT: as in `retire`.
+    // SYNC POINT: as in `wait_for_rest`.
     scif_ring::full_fence();
     let at_rest = deleted.and_then(|()| is_at_rest(epd, link, waited_ns > DEATH_NS));
     at_rest.is_ok_and(|at_rest| !at_rest)
 }
 
-/// Releases the pages of deleted windows that the peer does not map any more. Waits at most
-/// `answer_ns` for its answers. The caller holds the control lock.
+/// Releases the pages of deleted windows that the peer does not map any more, except hidden ones,
+/// on which RMA may be in progress. Waits at most `answer_ns` for the answers of the peer. The
+/// caller holds the control lock.
 pub(super) fn sweep(inner: &Inner, epd: &Epd, link: &Link, answer_ns: u64) -> Result<()> {
     let deadline = now_ns() + answer_ns;
     let all = link.own.table.all()?;
@@ -182,7 +201,9 @@ pub(super) fn sweep(inner: &Inner, epd: &Epd, link: &Link, answer_ns: u64) -> Re
     let gone: Vec<&Window> = all
         .iter()
         .filter(|window| {
-            window.deleted && !(ever_mapped && is_mapped(inner, epd, link, window, deadline))
+            window.deleted
+                && !epd.windows.is_hidden(window.offset)
+                && !(ever_mapped && is_mapped(inner, epd, link, window, deadline))
         })
         .collect();
     if gone.is_empty() {
@@ -295,6 +316,7 @@ pub(crate) fn end_windows(inner: &Inner, epd: &Epd) {
     };
     let table = &link.own.table;
     let deleted = table.delete(0, OFFSET_MAX + 1);
+    epd.windows.end_hiding((0, OFFSET_MAX + 1));
     let deleted = deleted.and_then(|()| retire(inner, epd, link, &limits));
     if let Err(failure) = deleted {
         log::debug!(
@@ -381,5 +403,74 @@ mod tests {
         assert_eq!(first.unregister(a, 0, WINDOWS * PAGE), Ok(()));
         assert!(!is_shared(&memory));
         first.close(a).unwrap();
+    }
+
+    /// Registers two pages at offsets 0 and `PAGE`, and begins a copy of the peer.
+    fn copied_by_a_peer(
+        a: (&Endpoints, RawFd),
+        b: (&Endpoints, RawFd),
+    ) -> (Pages, crate::window::sharers::Copying) {
+        let memory = Pages::new(2 * PAGE).unwrap();
+        for at in [0, PAGE] {
+            let offset = at as i64;
+            let page = (memory.addr() + at, PAGE);
+            assert_eq!(a.0.register(a.1, page, offset, READ_WRITE, MAP_FIXED), Ok(offset));
+        }
+        let copying = b.0.0.get(b.1).unwrap().link().unwrap().own.table.copying().unwrap();
+        (memory, copying)
+    }
+
+    fn are_shared(memory: &Pages) -> [bool; 2] {
+        [0, PAGE].map(|at| {
+            let page = memory.addr() + at;
+            pages::areas(page, page + PAGE).unwrap()[0].shared
+        })
+    }
+
+    #[test]
+    fn a_wait_for_rma_delays_no_other_deletion() {
+        let _alone = children::none();
+        let (first, second) = (endpoints("two-closes", 0), endpoints("two-closes", 0));
+        let (a, b) = connected(&first, &second);
+        let (memory, copying) = copied_by_a_peer((&first, a), (&second, b));
+        let (told, calls) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let (first, also) = (&first, told.clone());
+            first.hide(a, 0, PAGE).unwrap();
+            scope.spawn(move || {
+                told.send("wait").unwrap();
+                first.unregister_hidden(a, (0, PAGE), now_ns()).unwrap();
+                told.send("end").unwrap();
+            });
+            assert_eq!(calls.recv(), Ok("wait"));
+            // It now waits for the copy.
+            std::thread::sleep(Duration::from_millis(20));
+            scope.spawn(move || {
+                let hidden = first.hide(a, PAGE as i64, PAGE);
+                also.send(if hidden.is_ok() { "hidden" } else { "refused" }).unwrap();
+            });
+            let next = calls.recv_timeout(Duration::from_secs(10));
+            drop(copying);
+            assert_eq!(next, Ok("hidden"));
+            assert_eq!(calls.recv(), Ok("end"));
+        });
+        assert_eq!(are_shared(&memory), [false, true], "the other window has its own end");
+        first.unregister_hidden(a, (PAGE as i64, PAGE), now_ns()).unwrap();
+        assert_eq!(are_shared(&memory), [false; 2]);
+    }
+
+    #[test]
+    fn a_hidden_window_keeps_its_pages_when_another_one_ends() {
+        let _alone = children::none();
+        let (first, second) = (endpoints("hidden", 0), endpoints("hidden", 0));
+        let (a, b) = connected(&first, &second);
+        let (memory, copying) = copied_by_a_peer((&first, a), (&second, b));
+        first.hide(a, 0, PAGE).unwrap();
+        // The limit of a loan, after which nobody waits for the copy.
+        first.end_lent(a, PAGE as i64, PAGE).unwrap();
+        assert_eq!(are_shared(&memory), [true, false], "the peer copies");
+        drop(copying);
+        first.unregister_hidden(a, (0, PAGE), now_ns()).unwrap();
+        assert_eq!(are_shared(&memory), [false; 2]);
     }
 }

@@ -33,6 +33,8 @@ struct Known {
     answers: BTreeMap<u32, bool>,
     /// Whether this process ever registered pages that were not moved.
     unmoved: bool,
+    /// Ranges of deleted windows on which RMA may be in progress, by offset and length.
+    hidden: Vec<(u64, u64)>,
     /// Ranges of the own arena outside all windows, with pages that could not move back yet.
     left: Vec<(u64, u64)>,
     /// Loans of the own arena to windows of other connections.
@@ -121,6 +123,23 @@ impl WindowState {
     /// Whether a window may have pages of this process in place.
     pub(crate) fn has_unmoved(&self) -> bool {
         take(&self.0).unmoved
+    }
+
+    /// Notes a range of deleted windows on which RMA may be in progress.
+    pub(crate) fn hide(&self, range: (u64, u64)) {
+        take(&self.0).hidden.push(range);
+    }
+
+    /// Ends that state for all windows in a range.
+    pub(crate) fn end_hiding(&self, (at, len): (u64, u64)) {
+        let end = at.saturating_add(len);
+        take(&self.0).hidden.retain(|(begin, size)| *begin < at || begin + size > end);
+    }
+
+    /// Whether RMA may be in progress on the deleted window at an offset.
+    pub(crate) fn is_hidden(&self, offset: u64) -> bool {
+        let hidden = &take(&self.0).hidden;
+        hidden.iter().any(|(at, len)| (*at..at + len).contains(&offset))
     }
 
     /// Records ranges of the own arena, outside all windows, with pages that remain to be moved

@@ -255,7 +255,7 @@ fn stopped_in_a_region(rank: &Rank) -> Outcome {
 /// Fails unless processes may be stopped in the middle of a copy to a window.
 fn need_windows() -> Outcome {
     let transport = std::env::var("FI_SCIF_TRANSPORT").unwrap_or_default();
-    if transport != "scif" {
+    if transport != "scif" && transport != "sisci" {
         return Err(Fail::NotHere("peers copy to no windows by themselves".into()));
     }
     Ok(())

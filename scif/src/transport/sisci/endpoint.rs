@@ -446,26 +446,39 @@ impl SisciEndpoint {
         Ok(offset)
     }
 
-    /// Withdraws a window, and waits at most `limit` until the peer has left it.
-    pub(super) fn withdraw(&self, offset: i64, limit: Duration) -> Result<OwnSegment, Failure> {
+    /// Withdraws a window without a wait for the peer. [`SisciEndpoint::end_withdrawn`] ends it.
+    pub(super) fn withdraw(&self, offset: i64) -> Result<(), Failure> {
         let mut state = self.lock();
-        let window = state.own_windows.remove(&offset).ok_or(Failure::NoWindow)?;
+        if !state.own_windows.contains_key(&offset) {
+            return Err(Failure::NoWindow);
+        }
+        // A lost peer leaves no window.
         if state.post(FrameContent::Withdraw(offset)).is_ok() {
             state.leaving.insert(offset);
-            let is_used = |state: &mut SisciState| {
-                state.stage == SisciStage::Connected && state.leaving.contains(&offset)
-            };
-            let waited = self.changed.wait_timeout_while(state, limit, is_used);
-            let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-            if timeout.timed_out() {
-                log::warn!(
-                    "a peer has not left a window within {} s after it was withdrawn; the window \
-                     ends under it. Check whether the peer is stopped",
-                    limit.as_secs()
-                );
-            }
-            state.leaving.remove(&offset);
         }
+        Ok(())
+    }
+
+    /// Waits at most `limit` until the peer has left a withdrawn window.
+    pub(super) fn end_withdrawn(
+        &self,
+        offset: i64,
+        limit: Duration,
+    ) -> Result<OwnSegment, Failure> {
+        let mut state = self.lock();
+        let window = state.own_windows.remove(&offset).ok_or(Failure::NoWindow)?;
+        let is_used = |state: &mut SisciState| {
+            state.stage == SisciStage::Connected && state.leaving.contains(&offset)
+        };
+        let waited = self.changed.wait_timeout_while(state, limit, is_used);
+        let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            log::warn!(
+                "a peer has not left a window in time after it was withdrawn; the window ends \
+                 under it. Check whether the peer is stopped"
+            );
+        }
+        state.leaving.remove(&offset);
         Ok(window)
     }
 

@@ -43,12 +43,16 @@ use crate::scif_calls::{ScifCalls, WindowKind};
 use crate::sys::descriptor;
 use crate::sys::errno::lock;
 use crate::sys::mmap::Mapping;
+use crate::sys::time::now_ns;
 use crate::window_calls::{RmaMode, RmaWay, WindowAccess, WindowCalls};
 
 /// Access of windows in which rings lie: reading and writing.
 const ALL: u32 = 3;
 /// Bytes that one call takes from a stream into a buffer of its own.
 const RECEIVE_MAX: usize = 4096;
+/// Time for each window of one close after the limit is over, which stopped peers may have used. A
+/// shorter time ends windows under the copies of other peers.
+const GRACE: Duration = Duration::from_millis(5);
 
 /// Endpoints over a SISCI library, named by descriptors.
 #[derive(Debug)]
@@ -244,7 +248,24 @@ impl WindowCalls for Sisci {
     }
 
     fn unregister(&self, fd: RawFd, offset: i64, _len: usize) -> Result<(), Failure> {
-        self.endpoint(fd)?.withdraw(offset, self.rest_limit).map(drop)
+        let endpoint = self.endpoint(fd)?;
+        endpoint.withdraw(offset)?;
+        endpoint.end_withdrawn(offset, self.rest_limit).map(drop)
+    }
+
+    fn hide(&self, fd: RawFd, offset: i64, _len: usize) -> Result<(), Failure> {
+        self.endpoint(fd)?.withdraw(offset)
+    }
+
+    fn unregister_hidden(
+        &self,
+        fd: RawFd,
+        (offset, _): (i64, usize),
+        since_ns: u64,
+    ) -> Result<(), Failure> {
+        let waited = Duration::from_nanos(now_ns().saturating_sub(since_ns));
+        let limit = self.rest_limit.saturating_sub(waited).max(GRACE);
+        self.endpoint(fd)?.end_withdrawn(offset, limit).map(drop)
     }
 
     fn transfer(

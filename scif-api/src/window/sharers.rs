@@ -26,6 +26,12 @@ const TOKEN: usize = 0;
 const OLDEST: usize = 1;
 const COPYING: usize = 2;
 
+/// Whether a place, whose words `read` returns, has no RMA queued and no call that copies. In this
+/// order: a call that has found a window is seen as copying, or what it has queued is seen.
+fn rests(read: &dyn Fn(usize) -> Result<u64>) -> Result<bool> {
+    Ok(read(COPYING)? == 0 && read(OLDEST)? == 0)
+}
+
 /// Places, for reading.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sharers {
@@ -85,23 +91,29 @@ impl Sharers {
     /// Whether all RMAs up to a number are finished, or belonged to a process that ended. `ends`:
     /// whether to check for ended processes, which takes system calls.
     pub(crate) fn finished(&self, ticket: u64, ends: bool) -> Result<bool> {
-        self.all_places(ends, |oldest, _| oldest == 0 || oldest > ticket)
+        self.all_places(ends, |read| {
+            let oldest = read(OLDEST)?;
+            Ok(oldest == 0 || oldest > ticket)
+        })
     }
 
     /// Whether no RMA is queued and no call copies.
     pub(crate) fn at_rest(&self, ends: bool) -> Result<bool> {
-        Ok(self.others_copying.get() == 0
-            && self.all_places(ends, |oldest, copying| oldest == 0 && copying == 0)?)
+        Ok(self.others_copying.get() == 0 && self.all_places(ends, rests)?)
     }
 
     /// Whether `so` holds for all places. A place of an ended process satisfies it if `ends`.
-    fn all_places(&self, ends: bool, so: impl Fn(u64, u64) -> bool) -> Result<bool> {
+    fn all_places(
+        &self,
+        ends: bool,
+        so: impl Fn(&dyn Fn(usize) -> Result<u64>) -> Result<bool>,
+    ) -> Result<bool> {
         for place in 0..SHARERS_MAX {
             let token = self.word(place, TOKEN)?.get();
             if token == 0 {
                 continue;
             }
-            let is_so = so(self.word(place, OLDEST)?.get(), self.word(place, COPYING)?.get());
+            let is_so = so(&|which| Ok(self.word(place, which)?.get()))?;
             if !(is_so || ends && is_dead(token)) {
                 return Ok(false);
             }
@@ -231,8 +243,8 @@ impl Own {
     }
 
     /// Marks a call of this process as copying, from its window lookup until the value is dropped.
-    /// SYNC POINT: this fence pairs with the one in `retire`, which runs between a deletion and
-    /// `at_rest`.
+    /// SYNC POINT: this fence pairs with the one in `wait_for_rest`, which runs between a
+    /// deletion and `at_rest`.
     pub(crate) fn copying(&self, sharers: &Sharers) -> Result<Copying> {
         let word = match self.place(sharers) {
             Some(place) => sharers.word(place, COPYING)?,
@@ -352,6 +364,29 @@ mod tests {
         assert!(!all.at_rest(false).unwrap());
         drop(copying);
         assert!(all.at_rest(false).unwrap());
+    }
+
+    #[test]
+    fn an_rma_that_is_queued_meanwhile_is_seen() {
+        let map = Mapping::anonymous(4096).unwrap();
+        let all = sharers(&map);
+        let own = Own::default();
+        for before in [0, 1] {
+            let copying = std::cell::Cell::new(Some(own.copying(&all).unwrap()));
+            let (reads, ticket) = (std::cell::Cell::new(0), std::cell::Cell::new(None));
+            let read = |which: usize| {
+                if reads.replace(reads.get() + 1) == before {
+                    ticket.set(own.queue(&all)?);
+                    drop(copying.take());
+                }
+                Ok(all.word(0, which)?.get())
+            };
+            assert_eq!(rests(&read), Ok(false), "queued before read {before}");
+            drop(copying.take());
+            let queued = ticket.get().map_or_else(|| own.queue(&all).unwrap(), Some);
+            own.finish(&all, queued.unwrap()).unwrap();
+            assert!(all.at_rest(false).unwrap());
+        }
     }
 
     #[test]

@@ -138,7 +138,8 @@ pub(super) fn retire(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits)
     sweep(inner, epd, link, limits.answer_ns)
 }
 
-/// Waits until no RMA over a connection is in progress, or the limit is over.
+/// Waits until all RMAs have ended that may have found windows before their deletion, or until the
+/// limit is over.
 fn wait_for_rest(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits) -> Result<()> {
     let RestLimits { since_ns, rest_ns: limit_ns, .. } = *limits;
     // SYNC POINT: pairs with `OwnTable::copying`. A call that does not see the deletion is seen
@@ -146,9 +147,10 @@ fn wait_for_rest(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits) -> 
     scif_ring::full_fence();
     // Waits for other windows may have used the limit. RMA of a healthy peer ends within the grace.
     let limit_ns = limit_ns.max(now_ns().saturating_sub(since_ns) + limit_ns.min(DEATH_NS));
+    let mut last = None;
     loop {
         let long = now_ns().saturating_sub(since_ns);
-        if is_at_rest(epd, link, long > DEATH_NS)? {
+        if have_ended(epd, link, &mut last, long > DEATH_NS)? {
             return Ok(());
         }
         if long > limit_ns && limits.rest_ns < inner.config.window_rest_ns {
@@ -168,6 +170,19 @@ fn wait_for_rest(inner: &Inner, epd: &Epd, link: &Link, limits: &RestLimits) -> 
         }
         std::thread::sleep(Duration::from_micros(20));
     }
+}
+
+/// Whether all RMAs have ended that may have found windows before their deletion. `last`: numbers
+/// of the last queued ones of both sides, once no call is left that looked up windows before it. A
+/// peer that always has RMA in progress is not waited for. `looks`: as in [`is_at_rest`].
+fn have_ended(epd: &Epd, link: &Link, last: &mut Option<[u64; 2]>, looks: bool) -> Result<bool> {
+    let (own, theirs) = (&link.own.table.sharers, &link.peer.table.sharers);
+    let (is_over, looks_there) = (epd.over(link), looks && theirs.has(link.peer_pid));
+    if last.is_none() && own.copy_none(looks)? && (is_over || theirs.copy_none(looks_there)?) {
+        *last = Some([own.queued(), theirs.queued()]);
+    }
+    let Some([own_last, their_last]) = *last else { return Ok(false) };
+    Ok(own.finished(own_last, looks)? && (is_over || theirs.finished(their_last, looks_there)?))
 }
 
 /// Whether no RMA over a connection is queued or copies. `looks`: whether to check for ended
@@ -472,5 +487,33 @@ mod tests {
         drop(copying);
         first.unregister_hidden(a, (0, PAGE), now_ns()).unwrap();
         assert_eq!(are_shared(&memory), [false; 2]);
+    }
+
+    #[test]
+    fn a_peer_that_always_transfers_delays_no_deletion() {
+        let _alone = children::none();
+        let (first, second) = (endpoints("stream", 0), endpoints("stream", 0));
+        let (a, b) = connected(&first, &second);
+        let (memory, copying) = copied_by_a_peer((&first, a), (&second, b));
+        drop(copying);
+        let peer = second.0.get(b).unwrap();
+        let queue = || peer.link().unwrap().own.table.queue().unwrap().unwrap();
+        let finish = |ticket| peer.link().unwrap().own.table.finish(ticket).unwrap();
+        let mut before = queue();
+        std::thread::scope(|scope| {
+            let (told, ended) = std::sync::mpsc::channel();
+            let first = &first;
+            scope.spawn(move || told.send(first.unregister(a, 0, PAGE)).unwrap());
+            let end = Instant::now() + Duration::from_secs(10);
+            let mut result = Err(std::sync::mpsc::TryRecvError::Empty);
+            while result.is_err() && Instant::now() < end {
+                let next = queue();
+                finish(std::mem::replace(&mut before, next));
+                result = ended.try_recv();
+            }
+            finish(before);
+            assert_eq!(result, Ok(Ok(())));
+        });
+        assert_eq!(are_shared(&memory), [false, true]);
     }
 }

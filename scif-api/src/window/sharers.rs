@@ -97,6 +97,12 @@ impl Sharers {
         })
     }
 
+    /// Whether no call copies, or looks up windows.
+    pub(crate) fn copy_none(&self, ends: bool) -> Result<bool> {
+        Ok(self.others_copying.get() == 0
+            && self.all_places(ends, |read| Ok(read(COPYING)? == 0))?)
+    }
+
     /// Whether no RMA is queued and no call copies.
     pub(crate) fn at_rest(&self, ends: bool) -> Result<bool> {
         Ok(self.others_copying.get() == 0 && self.all_places(ends, rests)?)

@@ -37,7 +37,7 @@ impl Settings {
         settings
     }
 
-    fn from_lookup(engine: Config, lookup: impl Fn(&str) -> Option<String>) -> Settings {
+    pub(crate) fn from_lookup(engine: Config, lookup: impl Fn(&str) -> Option<String>) -> Settings {
         let node = default_node(engine.node);
         let mut settings = Settings { engine, node, adapters: 1, faults: FaultPlan::default() };
         if let Some(value) = lookup("SISCI_NODE") {

@@ -246,7 +246,13 @@ impl RemoteSegment {
     }
 
     fn refused(&self, status: SciError) {
-        self.enter(&mut take(&self.state), Phase::Refused);
+        {
+            let mut state = take(&self.state);
+            if state.phase != Phase::Connecting {
+                return;
+            }
+            self.enter(&mut state, Phase::Refused);
+        }
         self.happened(RemoteEvent { reason: EventReason::Connect, status });
     }
 
@@ -268,7 +274,14 @@ impl RemoteSegment {
             EventReason::Operational => Phase::Operational,
             EventReason::Connect => return,
         };
-        self.enter(&mut take(&self.state), phase);
+        {
+            let mut state = take(&self.state);
+            // An injected fault may have ended the connection while this thread read its socket.
+            if matches!(state.phase, Phase::Lost | Phase::Refused) {
+                return;
+            }
+            self.enter(&mut state, phase);
+        }
         self.happened(RemoteEvent { reason, status: SciError::Ok });
     }
 
@@ -303,6 +316,9 @@ impl RemoteSegment {
         match granted(answer, fds) {
             Ok(memory) => {
                 let mut state = take(&self.state);
+                if state.phase != Phase::Connecting {
+                    return;
+                }
                 self.shown.set(record::SIZE, memory.size() as u64);
                 state.memory = Some(memory);
                 self.enter(&mut state, Phase::Operational);
@@ -405,5 +421,42 @@ impl Source for RemoteSegment {
                 Input::End => return self.lost(),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::config::Settings;
+
+    #[test]
+    fn a_connection_that_has_ended_changes_no_more() {
+        let engine = scif::Config {
+            domain: Some(format!("ended-{}", std::process::id())),
+            ..scif::Config::default()
+        };
+        let context = Context::new(Settings::from_lookup(engine, |_| None)).unwrap();
+        let desc = Desc::new(Arc::clone(&context));
+        let target = Target { node: 8, id: 1, adapter: 0, flags: 0 };
+        let over = |phase| RemoteSegment::over(&desc, target, None, (None, None, phase));
+        let now = wire::deadline(0);
+        let lost = over(Phase::Operational);
+        lost.lost();
+        lost.notice(EventReason::Operational);
+        assert_eq!(lost.phase(), Phase::Lost);
+        assert_eq!(lost.wait_event(now).unwrap().reason, EventReason::Lost);
+        assert_eq!(lost.wait_event(now), fail(SciError::Timeout), "no other event");
+        let refused = over(Phase::Connecting);
+        refused.lost();
+        let memory = Memory::new(4096).unwrap();
+        let answer = Packet { size: 4096, ..Packet::new(PacketKind::Answer) };
+        refused.answered(answer, vec![memory.fd().as_fd().try_clone_to_owned().unwrap()]);
+        refused.refused(SciError::Access);
+        assert_eq!((refused.phase(), refused.size()), (Phase::Refused, 0));
+        assert_eq!(refused.wait_event(now).unwrap().status, SciError::NoSuchSegment);
+        assert_eq!(refused.wait_event(now), fail(SciError::Timeout), "no other event");
+        context.leave();
     }
 }

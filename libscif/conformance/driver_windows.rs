@@ -2,7 +2,7 @@
 //! Measured answers about windows, RMA and fences, like the other ones in `driver_rows`.
 
 use crate::ioctl::*;
-use crate::measured::{Row, answer_text, done, other, row, same};
+use crate::measured::{Row, answer_text, done, other, other_without_traps, row, same};
 use crate::rig::{FIXED, PAGE, RW, pages, peek64, poke64, protect};
 
 const R: i32 = 1;
@@ -41,12 +41,15 @@ pub(crate) const ROWS: &[Row] = &[
             let any = |n, offset| hex(register(a, pages(n), n * PAGE, offset, 0));
         }
         any(1, 0x50000) =>
-            other("of one page, another offset suggested", "0x7fffffffffffe000", "0x50000", NEAR),
-        any(2, 0x50000) => other("of two pages", "0x7fffffffffffc000", "0x51000", NEAR),
-        any(1, 0x50000) => other("of one page", "0x7fffffffffffb000", "0x4f000", NEAR),
+            other_without_traps("of one page, another offset suggested", "0x7fffffffffffe000",
+                "0x50000", NEAR),
+        any(2, 0x50000) =>
+            other_without_traps("of two pages", "0x7fffffffffffc000", "0x51000", NEAR),
+        any(1, 0x50000) =>
+            other_without_traps("of one page", "0x7fffffffffffb000", "0x4f000", NEAR),
         any(1, -1) =>
-            other("of one page, with -1 suggested", "0x7fffffffffffa000", "0x7fffffffffffe000",
-                "the highest offset is still free"),
+            other_without_traps("of one page, with -1 suggested", "0x7fffffffffffa000",
+                "0x7fffffffffffe000", "the highest offset is still free"),
     },
     row! { "fixed_twice", |_| {
             let (a, _b, _) = connection();
@@ -54,7 +57,7 @@ pub(crate) const ROWS: &[Row] = &[
         }
         fixed() => same("first", "0x10000"),
         fixed() =>
-            other("second, at the same offset", "0x10000", "EADDRINUSE",
+            other_without_traps("second, at the same offset", "0x10000", "EADDRINUSE",
                 "a defect: two windows at one offset"),
     },
     row! { "fixed_over_other_windows", |_| {
@@ -63,7 +66,7 @@ pub(crate) const ROWS: &[Row] = &[
             window(a, 1, 0x11000, RW);
         }
         hex(register(a, pages(3), 3 * PAGE, 0xf000, FIXED)) =>
-            other("from before two windows to behind them", "0x11000", "EADDRINUSE",
+            other_without_traps("from before two windows to behind them", "0x11000", "EADDRINUSE",
                 "a defect: another offset than the requested one"),
     },
     row! { "fixed_at_the_beginning", |_| {
@@ -95,7 +98,7 @@ pub(crate) const ROWS: &[Row] = &[
             protect(at, PAGE, libc::PROT_READ);
         }
         hex(register_for(a, at, PAGE, 0x10000, RW, FIXED)) =>
-            other("read-only memory, for reading and writing", "EFAULT", "0x10000",
+            other_without_traps("read-only memory, for reading and writing", "EFAULT", "0x10000",
                 "a window restricts the peer, not the program"),
     },
     row! { "writeto_from_a_mapping", |_| {

@@ -24,13 +24,19 @@ pub(crate) enum DriverKind {
     Mainline,
     /// Driver of MPSS, which was not measured.
     Mpss,
-    /// `libscifdev.so`, as mainline's driver, then as the driver of MPSS 3.
+    /// `libscifdev.so`, as mainline's driver, with its traps, then as the driver of MPSS 3.
     StandIn,
+    TrappedStandIn,
     OldStandIn,
 }
 
-const ALL: [DriverKind; 4] =
-    [DriverKind::Mainline, DriverKind::Mpss, DriverKind::StandIn, DriverKind::OldStandIn];
+const ALL: [DriverKind; 5] = [
+    DriverKind::Mainline,
+    DriverKind::Mpss,
+    DriverKind::StandIn,
+    DriverKind::TrappedStandIn,
+    DriverKind::OldStandIn,
+];
 
 impl DriverKind {
     pub(crate) fn is_driver(self) -> bool {
@@ -44,6 +50,9 @@ impl fmt::Display for DriverKind {
             DriverKind::Mainline => "a driver of mainline Linux",
             DriverKind::Mpss => "a driver of MPSS",
             DriverKind::StandIn => "libscifdev.so, which stands in for mainline's driver",
+            DriverKind::TrappedStandIn => {
+                "libscifdev.so, which stands in for mainline's driver with its traps"
+            }
             DriverKind::OldStandIn => "libscifdev.so, which stands in for the driver of MPSS 3",
         })
     }
@@ -53,6 +62,11 @@ impl fmt::Display for DriverKind {
 static DRIVER_KIND: OnceLock<Result<(DriverKind, bool), i32>> = OnceLock::new();
 /// Marker in place of a device's kind, before the errno of open(2).
 const NO_DEVICE: u8 = u8::MAX;
+
+/// Whether the settings give a stand-in the traps of mainline's driver.
+pub(crate) fn is_trapped() -> bool {
+    std::env::var("SCIF_DEVICE_TRAPS").is_ok_and(|traps| traps == "1")
+}
 
 /// Identifies the device in a process of its own, since a process that has opened it stays a node.
 /// A driver is a character device. A stand-in gives sockets, whatever `stat` returns for the name,
@@ -71,6 +85,7 @@ fn find_out() -> Result<(DriverKind, bool), i32> {
         let version = ioctl::raw(fd, GET_VERSION, 0);
         let driver_kind = match (ioctl::device_number(fd), version) {
             (None, Ok(1)) => DriverKind::OldStandIn,
+            (None, _) if is_trapped() => DriverKind::TrappedStandIn,
             (None, _) => DriverKind::StandIn,
             (Some(_), Ok(_)) => DriverKind::Mpss,
             (Some(_), Err(errno)) => {
@@ -117,14 +132,23 @@ pub(crate) fn is_online() -> bool {
 pub(crate) struct RowAnswer {
     pub(crate) subject: &'static str,
     pub(crate) driver: &'static str,
-    /// Result of the stand-in, if it differs: its reason, and whether only as the driver of MPSS 3.
+    /// Result of the stand-in, if it differs.
     pub(crate) instead: Option<Instead>,
 }
 
+/// Result of the stand-in, and its reason.
 pub(crate) struct Instead {
     pub(crate) said: &'static str,
     pub(crate) why: &'static str,
-    of_mpss3: bool,
+    of: InsteadOf,
+}
+
+/// Kinds of the stand-in that differ from the driver.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum InsteadOf {
+    All,
+    WithoutTraps,
+    Mpss3,
 }
 
 /// Makes an answer in which the stand-in equals the driver.
@@ -137,9 +161,9 @@ const fn instead(
     driver: &'static str,
     said: &'static str,
     why: &'static str,
-    of_mpss3: bool,
+    of: InsteadOf,
 ) -> RowAnswer {
-    let instead = Some(Instead { said, why, of_mpss3 });
+    let instead = Some(Instead { said, why, of });
     RowAnswer { subject, driver, instead }
 }
 
@@ -150,7 +174,17 @@ pub(crate) const fn other(
     said: &'static str,
     why: &'static str,
 ) -> RowAnswer {
-    instead(subject, driver, said, why, false)
+    instead(subject, driver, said, why, InsteadOf::All)
+}
+
+/// Makes an answer in which the stand-in differs unless it has the traps of the driver.
+pub(crate) const fn other_without_traps(
+    subject: &'static str,
+    driver: &'static str,
+    said: &'static str,
+    why: &'static str,
+) -> RowAnswer {
+    instead(subject, driver, said, why, InsteadOf::WithoutTraps)
 }
 
 /// Makes an answer in which the stand-in differs only for the device of MPSS 3.
@@ -160,7 +194,7 @@ pub(crate) const fn other_of_mpss3(
     said: &'static str,
     why: &'static str,
 ) -> RowAnswer {
-    instead(subject, driver, said, why, true)
+    instead(subject, driver, said, why, InsteadOf::Mpss3)
 }
 
 impl RowAnswer {
@@ -168,7 +202,8 @@ impl RowAnswer {
     fn instead(&self, driver_kind: DriverKind) -> Option<&Instead> {
         self.instead.as_ref().filter(|instead| match driver_kind {
             DriverKind::Mainline | DriverKind::Mpss => false,
-            DriverKind::StandIn => !instead.of_mpss3,
+            DriverKind::StandIn => instead.of != InsteadOf::Mpss3,
+            DriverKind::TrappedStandIn => instead.of == InsteadOf::All,
             DriverKind::OldStandIn => true,
         })
     }
@@ -283,42 +318,44 @@ mod tests {
             same("of both", "ENXIO"),
             other("of a defect", "0", "EADDRINUSE", "a defect"),
             other_of_mpss3("of an age", "EINVAL", "1", "of MPSS 3"),
+            other_without_traps("of a trap", "0", "ENXIO", "a trap"),
         ],
     };
 
-    fn wrong(heard: [&str; 3], driver_kind: DriverKind) -> usize {
+    fn wrong(heard: [&str; 4], driver_kind: DriverKind) -> usize {
         ROW.judge(&heard.map(str::to_owned), driver_kind).len()
     }
 
     #[test]
     fn each_is_held_to_its_own_answers() {
         let of = [
-            (DriverKind::Mainline, ["ENXIO", "0", "EINVAL"]),
-            (DriverKind::StandIn, ["ENXIO", "EADDRINUSE", "EINVAL"]),
-            (DriverKind::OldStandIn, ["ENXIO", "EADDRINUSE", "1"]),
+            (DriverKind::Mainline, ["ENXIO", "0", "EINVAL", "0"]),
+            (DriverKind::StandIn, ["ENXIO", "EADDRINUSE", "EINVAL", "ENXIO"]),
+            (DriverKind::TrappedStandIn, ["ENXIO", "EADDRINUSE", "EINVAL", "0"]),
+            (DriverKind::OldStandIn, ["ENXIO", "EADDRINUSE", "1", "ENXIO"]),
         ];
         for (driver_kind, right) in of {
             for (other, heard) in of {
                 let same = right.iter().zip(heard).filter(|(one, other)| **one == *other);
                 assert_eq!(
                     wrong(heard, driver_kind),
-                    3 - same.count(),
+                    4 - same.count(),
                     "{driver_kind:?} as {other:?}"
                 );
             }
         }
-        assert_eq!(wrong(["EPERM", "0", "EINVAL"], DriverKind::Mainline), 1);
-        assert_eq!(wrong(["EPERM", "EADDRINUSE", "EINVAL"], DriverKind::StandIn), 1);
+        assert_eq!(wrong(["EPERM", "0", "EINVAL", "0"], DriverKind::Mainline), 1);
+        assert_eq!(wrong(["EPERM", "EADDRINUSE", "EINVAL", "ENXIO"], DriverKind::StandIn), 1);
     }
 
     #[test]
     fn a_repaired_driver_is_noticed() {
-        let heard = ["ENXIO", "EADDRINUSE", "EINVAL"].map(str::to_owned);
+        let heard = ["ENXIO", "EADDRINUSE", "EINVAL", "0"].map(str::to_owned);
         assert_eq!(
             ROW.judge(&heard, DriverKind::Mainline),
             ["of a defect: EADDRINUSE instead of 0, as mainline's driver of 4.19"]
         );
-        let heard = ["ENXIO", "0", "EINVAL"].map(str::to_owned);
+        let heard = ["ENXIO", "0", "EINVAL", "ENXIO"].map(str::to_owned);
         assert_eq!(
             ROW.judge(&heard, DriverKind::StandIn),
             ["of a defect: 0 instead of EADDRINUSE, for: a defect"]
@@ -327,9 +364,9 @@ mod tests {
 
     #[test]
     fn an_answer_too_many_or_too_few_is_wrong() {
-        assert_eq!(ROW.judge(&[], DriverKind::Mainline), ["0 answers to 3 questions"]);
-        let heard = ["ENXIO", "0", "EINVAL", "0"].map(str::to_owned);
-        assert_eq!(ROW.judge(&heard, DriverKind::Mainline), ["4 answers to 3 questions"]);
+        assert_eq!(ROW.judge(&[], DriverKind::Mainline), ["0 answers to 4 questions"]);
+        let heard = ["ENXIO", "0", "EINVAL", "0", "0"].map(str::to_owned);
+        assert_eq!(ROW.judge(&heard, DriverKind::Mainline), ["5 answers to 4 questions"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use scif_fabtests::harness::process::{CASE, Cue, Process};
 
 use crate::api::Api;
-use crate::measured::{DriverKind, driver_kind};
+use crate::measured::{DriverKind, driver_kind, is_trapped};
 use crate::rig::{BLOCK, on_device, set_env};
 
 /// Returns the port of a case's listeners; the 15 ports above it are free for the case. On a driver
@@ -24,9 +24,8 @@ pub(crate) fn on_driver() -> bool {
 
 /// Whether the device has the traps of mainline's driver.
 pub(crate) fn has_traps() -> bool {
-    let stands_in = || std::env::var("SCIF_DEVICE_TRAPS").is_ok_and(|traps| traps == "1");
     on_device()
-        && (driver_kind() == DriverKind::Mainline || (!driver_kind().is_driver() && stands_in()))
+        && (driver_kind() == DriverKind::Mainline || (!driver_kind().is_driver() && is_trapped()))
 }
 
 /// Whether the device belongs to a driver or has the traps of one: a case may leave it unusable.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Traps of mainline's driver for a program that calls it: its wait queues, its single worker for
-//! connects.
+//! connects. Also the defects that the library corrects.
 //!
 //! Runs over that driver, and over `libscifdev.so` with the same traps (`SCIF_DEVICE_TRAPS`). Not
 //! about answers to single calls (`driver_rows`).
@@ -19,7 +19,8 @@ use crate::api::Case;
 use crate::ioctl::*;
 use crate::measured::{DriverKind, driver_kind};
 use crate::rig::{
-    BLOCK, HUP, IN, OUT, plain_close, raw_poll, set_env, set_nonblocking, step_aside, within,
+    BLOCK, FIXED, HUP, IN, OUT, PAGE, RW, loopback, pages, plain_close, raw_poll, set_env,
+    set_nonblocking, step_aside, within,
 };
 
 /// Capacity of a queue in bytes.
@@ -295,6 +296,23 @@ pub(crate) const CASES: &[Case] = &[
         let acceptor = accept(listener);
         closing.join().unwrap().unwrap();
         assert_ne!(raw_poll(acceptor, HUP, SOON_MS) & HUP, 0);
+    }),
+    ("library_refuses_fixed_offsets_that_the_driver_replaces", |api| {
+        let (a, _b) = loopback(api);
+        let at = pages(5);
+        let fixed = |page: usize, n: usize, offset| {
+            api.register(a, (at + page * PAGE, n * PAGE), offset, RW, FIXED)
+        };
+        assert_eq!(fixed(0, 1, 0x10000), Ok(0x10000));
+        assert_eq!(fixed(1, 1, 0x11000), Ok(0x11000));
+        assert_eq!(fixed(2, 3, 0xf000), Err(libc::EADDRINUSE));
+    }),
+    ("library_lists_the_node_that_the_driver_omits", |api| {
+        let raw = nodes(open()).unwrap();
+        assert!(raw.listed < raw.online, "the driver omits none");
+        let (online, listed, own) = api.nodes(64);
+        assert_eq!(online, Ok(raw.online as i32));
+        assert!(listed[..raw.online as usize].contains(&own), "{listed:?}");
     }),
     ("accept_of_a_timed_out_request_is_enotrecoverable", |_| {
         if driver_kind() == DriverKind::Mainline {

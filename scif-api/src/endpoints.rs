@@ -147,6 +147,22 @@ impl Endpoints {
         self.with(fd, |epd| Ok(poll::waits_for(epd)))
     }
 
+    /// Whether an endpoint has a port.
+    ///
+    /// # Errors
+    /// [`Failure::BadDescriptor`], [`Failure::NotAnEndpoint`].
+    pub fn is_bound(&self, fd: RawFd) -> Result<bool> {
+        self.with(fd, |epd| Ok(epd.state() != State::Unbound))
+    }
+
+    /// Whether this process maps a window of an endpoint's peer.
+    ///
+    /// # Errors
+    /// [`Failure::BadDescriptor`], [`Failure::NotAnEndpoint`].
+    pub fn is_mapping(&self, fd: RawFd) -> Result<bool> {
+        self.with(fd, |epd| Ok(epd.windows.is_anything_mapped()))
+    }
+
     /// Returns the nodes that are online, in ascending order, and the own node.
     ///
     /// # Errors

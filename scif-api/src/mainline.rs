@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Surprising behaviour of mainline's driver with connects, and at the exit of a program
-//! (`Config::device_traps`).
+//! Surprising behaviour of mainline's driver with connects, with occupied offsets, and at the exit
+//! of a program (`Config::device_traps`).
 //!
 //! Connects that return EINPROGRESS are made one at a time. The driver has one work item for all
 //! processes of a node. It sends a request, waits up to 30 s for the answer, and takes the next
@@ -23,9 +23,9 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::SocketAddrUnix;
-use scif::PortId;
 use scif::sys::fork::{self, PrivateFd};
 use scif::sys::{thread, unix};
+use scif::{Config, PortId};
 
 use crate::endpoint::Epd;
 use crate::failure::{Failure, Result};
@@ -33,6 +33,7 @@ use crate::lock::take;
 use crate::registry::Inner;
 use crate::sharer::Async;
 use crate::state::State;
+use crate::window::table::{OFFSET_MAX, OwnTable};
 use crate::wire::{PACKET, Packet};
 
 /// Pause between two attempts to take the name of the node.
@@ -198,6 +199,32 @@ pub(crate) fn look_for_lockup(inner: &Inner, epd: &Epd) -> bool {
     locks_up
 }
 
+/// Returns the offset of a window that is registered with SCIF_MAP_FIXED over other ones. The
+/// driver does not refuse it. Within another window it takes the offset of that one, and RMA finds
+/// the older window. Otherwise it takes the end of the last window below the end of the range.
+///
+/// # Errors
+/// [`Failure::InUse`] without the traps, [`Failure::NoMemory`] at the end of the address space.
+pub(crate) fn occupied_place(config: &Config, table: &OwnTable, at: u64, size: u64) -> Result<u64> {
+    if !config.device_traps {
+        return Err(Failure::InUse);
+    }
+    let (mut begin, end) = (at, at + size);
+    for window in table.all()? {
+        if window.offset >= end || window.end() <= begin {
+            continue;
+        }
+        if begin >= window.offset && end <= window.end() {
+            begin = window.offset;
+            break;
+        }
+        if end > window.end() {
+            begin = window.end();
+        }
+    }
+    if size > OFFSET_MAX - begin { Err(Failure::NoMemory) } else { Ok(begin) }
+}
+
 /// Reports at each later exit of the process the ports that the driver would keep.
 pub(crate) fn report_kept_ports(inner: &Arc<Inner>) {
     if !inner.config.device_traps {
@@ -233,8 +260,6 @@ fn look_for_kept_ports(inner: &Inner) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use scif::Config;
-
     use super::*;
     use crate::{Endpoints, Pages, connected};
 
@@ -287,6 +312,29 @@ mod tests {
         assert_eq!(look_for_kept_ports(&scif.0), 0);
         scif.close(a).unwrap();
         scif.close(b).unwrap();
+    }
+
+    #[test]
+    fn an_occupied_offset_is_not_refused() {
+        const LEN: usize = 4096;
+        const FIXED: i32 = 0x10;
+        for traps in [true, false] {
+            let _alone = scif::sys::children::none();
+            let scif = endpoints(&format!("occupied-{traps}"), traps);
+            let (a, b) = connected(&scif, &scif);
+            let memory = Pages::new(5 * LEN).unwrap();
+            let register = |page: usize, pages: usize, offset| {
+                let range = (memory.addr() + page * LEN, pages * LEN);
+                scif.register(a, range, offset, libc::PROT_READ, FIXED)
+            };
+            assert_eq!(register(0, 1, 0x1_0000), Ok(0x1_0000));
+            assert_eq!(register(1, 1, 0x1_1000), Ok(0x1_1000));
+            let over = |at| if traps { Ok(at) } else { Err(Failure::InUse) };
+            assert_eq!(register(2, 1, 0x1_0000), over(0x1_0000));
+            assert_eq!(register(2, 3, 0xf000), over(0x1_1000));
+            scif.close(a).unwrap();
+            scif.close(b).unwrap();
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use scif_api::{Endpoints, Failure, FenceSide, Result, Signal};
 use scif_ring::counter::AtomicCounter;
 
 use crate::memory::InOut;
-use crate::{memory, ours, real, sets};
+use crate::{defects, memory, ours, real, sets};
 
 /// Maximum number of bytes that a non-blocking call moves: the size of a queue.
 const QUEUE: usize = 4095;
@@ -24,6 +24,7 @@ const QUEUE: usize = 4095;
 /// # Errors
 /// Errors of the driver; EINVAL for a number that is not of this device.
 pub(crate) fn serve(endpoints: &Endpoints, fd: RawFd, number: u32, argument: usize) -> Result<i32> {
+    defects::release_unmapped(endpoints);
     let encoding = ours::encoding(endpoints, fd)?;
     if number == abi::GET_VERSION && encoding == Encoding::Pointer {
         return Ok(abi::VERSION);
@@ -81,7 +82,10 @@ fn connect(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
     let argument = InOut::<abi::Connect>::new(argument)?;
     let mut connect = argument.get();
     let dst = PortId::new(connect.peer.node, connect.peer.port);
-    let connected = endpoints.connect(fd, dst);
+    let connected = match defects::connect_unbound(endpoints, fd, dst) {
+        Some(connected) => connected,
+        None => endpoints.connect(fd, dst),
+    };
     sets::settle(endpoints, fd, false);
     connect.own.port = connected?;
     connect.own.node = endpoints.node();
@@ -183,13 +187,10 @@ fn stall(endpoints: &Endpoints) -> Result<()> {
 fn register(endpoints: &Endpoints, fd: RawFd, argument: usize) -> Result<()> {
     let argument = InOut::<abi::Reg>::new(argument)?;
     let mut reg = argument.get();
-    reg.out_offset = endpoints.register(
-        fd,
-        (address(reg.addr)?, length(reg.len)?),
-        reg.offset,
-        reg.prot,
-        reg.flags,
-    )?;
+    defects::check_pinning(endpoints, fd, &reg)?;
+    let memory = (address(reg.addr)?, length(reg.len)?);
+    let offset = defects::suggested_offset(endpoints, &reg);
+    reg.out_offset = endpoints.register(fd, memory, offset, reg.prot, reg.flags)?;
     argument.put(reg);
     Ok(())
 }
@@ -227,7 +228,8 @@ fn nodes(endpoints: &Endpoints, encoding: Encoding, argument: usize) -> Result<(
 fn list_nodes(endpoints: &Endpoints, to: u64, me: u64, room: i32) -> Result<i32> {
     let (online, own) = endpoints.nodes()?;
     let (to, me) = (address(to)?, address(me)?);
-    let fitting = online.len().min(usize::try_from(room).unwrap_or(0));
+    let listed = defects::listed_nodes(endpoints, &online);
+    let fitting = listed.min(usize::try_from(room).unwrap_or(0));
     memory::check_put::<u16>(to, fitting)?;
     memory::put(me, own)?;
     for (i, node) in online.iter().take(fitting).enumerate() {

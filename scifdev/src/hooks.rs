@@ -17,7 +17,7 @@ use scif::abi::{self, Encoding};
 use scif_api::{Endpoints, Failure, Result};
 
 use crate::ours::{self, inside};
-use crate::{calls, ready, real, sets};
+use crate::{calls, defects, ready, real, sets};
 
 /// Converts a result for C: its value, or -1 with errno set.
 fn answer(done: Result<c_int>) -> c_int {
@@ -222,8 +222,10 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
         Some(endpoints) => {
             ours::mark(fd, false);
             answer(inside(|| {
+                defects::hold_mapped(endpoints, fd);
                 let closed = endpoints.close(fd);
                 ours::drop_kept(endpoints);
+                defects::release_unmapped(endpoints);
                 closed.map(|()| 0)
             }))
         }

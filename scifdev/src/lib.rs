@@ -9,6 +9,7 @@
 //! README lists the limits.
 
 mod calls;
+mod defects;
 mod hooks;
 mod memory;
 mod ours;

@@ -90,6 +90,13 @@ pub(crate) fn set_cloexec(fd: c_int, on: bool) {
     unsafe { libc::fcntl(fd, libc::F_SETFD, flags) };
 }
 
+/// Makes a copy of a number of the engine, close-on-exec. `None`: no number is free.
+pub(crate) fn duplicate(fd: c_int) -> Option<c_int> {
+    // SAFETY: makes a descriptor; `fd` is one of the caller.
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    (copy >= 0).then_some(copy)
+}
+
 /// Makes a number of the engine non-blocking.
 pub(crate) fn set_nonblocking(fd: c_int) {
     // SAFETY: as above.

@@ -21,6 +21,7 @@ use crate::endpoint::Epd;
 use crate::failure::{Failure, Result};
 use crate::link::Link;
 use crate::lock::take;
+use crate::mainline;
 use crate::registry::Inner;
 use crate::window::loans::{Lent, Loan};
 use crate::window::table::{OFFSET_MAX, Place, Window};
@@ -179,7 +180,7 @@ fn place_at(inner: &Inner, epd: &Epd, link: &Link, at: u64, size: u64, fixed: bo
         // Parts of it may be free after a sweep.
         sweep(inner, epd, link, ANSWER_NS)?;
         if fixed && table.touches(at, size)? {
-            return Err(Failure::InUse);
+            return mainline::occupied_place(&inner.config, table, at, size);
         }
     }
     if fixed { Ok(at) } else { table.free_near(at, size) }

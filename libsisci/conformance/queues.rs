@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use crate::api::{Answer, Api, Case, Handle, PlainFunction};
 use crate::rig::{
-    CONTINUE, DONE, GATHER, IDLE, INFINITE, LONG, Node, OTHER, OWNER, PATIENCE, SHORT, Told, View,
-    code, sleep_for_ever, told, two_with_kill,
+    CONTINUE, DONE, GATHER, IDLE, INFINITE, LONG, Node, OTHER, OWNER, PATIENCE, POSTED, SHORT,
+    Told, View, code, sleep_for_ever, told, two_with_kill,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -32,6 +32,9 @@ pub(crate) const CASES: &[Case] = &[
     ("memory of the program is read to", user_memory_reads),
     ("enqueued transfers read, and call back", chain_reads),
     ("a broadcast transfer reaches a group", broadcast),
+    ("a short transfer ends before its start returns", short),
+    ("transfers of several queues are waited for in any order", any_order),
+    ("a program that polls sees the end", polled),
 ];
 
 const SIZE: usize = 8 << 20;
@@ -370,5 +373,72 @@ fn broadcast(api: &Api) {
     api.SCIDisconnectSegment(group, 0).unwrap();
     api.SCIUnmapSegment(view.map, 0).unwrap();
     api.SCIRemoveSegment(member, 0).unwrap();
+    bed.end();
+}
+
+fn short(api: &Api) {
+    let bed = Bed::new(api);
+    let (arg, calls) = told::<(usize, u32)>(CONTINUE);
+    for (size, value) in [(4, 1), (4096, 2)] {
+        bed.from.store(size - 4, value);
+        bed.start_with((0, size, 0), Some(on_end), arg, api.flag("USE_CALLBACK")).unwrap();
+        assert_eq!(api.ask::<u32>("SCIDMAQueueState", bed.queue), DONE);
+        assert_eq!(bed.to.load(size - 4), value);
+        assert_eq!(calls.recv_timeout(PATIENCE), Ok((bed.queue.addr(), 0)));
+        bed.done();
+    }
+    assert_eq!(api.SCIAbortDMAQueue(bed.queue, 0), Err(code::ILLEGAL_OPERATION), "ended");
+    bed.end();
+}
+
+fn any_order(api: &Api) {
+    const QUEUES: u32 = 8;
+    let bed = Bed::new(api);
+    let part = SIZE / QUEUES as usize;
+    let (arg, calls) = told::<(usize, u32)>(CONTINUE);
+    let queues: Vec<Handle> = (0..QUEUES)
+        .map(|_| {
+            let mut queue = null_mut();
+            api.SCICreateDMAQueue(bed.node.sd, &raw mut queue, 0, 1, 0).unwrap();
+            queue
+        })
+        .collect();
+    let (local, remote, flags) = (bed.local, bed.remote, api.flag("USE_CALLBACK"));
+    for round in 0..10 {
+        for (n, queue) in (0..QUEUES).zip(&queues) {
+            let at = n as usize * part;
+            bed.from.store(at + part - 4, 100 * round + n);
+            api.SCIStartDmaTransfer(*queue, local, remote, at, part, at, Some(on_end), arg, flags)
+                .unwrap();
+        }
+        // The thread of the library begins with the first one, this thread with the last one.
+        for (n, queue) in (0..QUEUES).zip(&queues).rev() {
+            assert_eq!(api.SCIWaitForDMAQueue(*queue, INFINITE, 0), Ok(DONE));
+            assert_eq!(bed.to.load((n as usize + 1) * part - 4), 100 * round + n);
+        }
+        let mut ended: Vec<_> =
+            queues.iter().map(|_| calls.recv_timeout(PATIENCE).unwrap()).collect();
+        ended.sort_unstable();
+        let mut expected: Vec<_> = queues.iter().map(|queue| (queue.addr(), 0)).collect();
+        expected.sort_unstable();
+        assert_eq!(ended, expected, "one call for each queue");
+    }
+    for queue in queues {
+        api.SCIRemoveDMAQueue(queue, 0).unwrap();
+    }
+    bed.end();
+}
+
+fn polled(api: &Api) {
+    let bed = Bed::new(api);
+    for value in 1..=20 {
+        bed.from.store(SIZE - 4, value);
+        bed.start(0, SIZE, 0, 0).unwrap();
+        let mut state = POSTED;
+        while state == POSTED {
+            state = api.ask::<u32>("SCIDMAQueueState", bed.queue);
+        }
+        assert_eq!((state, bed.to.load(SIZE - 4)), (DONE, value));
+    }
     bed.end();
 }

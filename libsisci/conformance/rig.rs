@@ -60,6 +60,7 @@ pub(crate) const CONTINUE: u32 = 2;
 /// States of a DMA queue.
 pub(crate) const IDLE: u32 = 0;
 pub(crate) const GATHER: u32 = 1;
+pub(crate) const POSTED: u32 = 2;
 pub(crate) const DONE: u32 = 3;
 /// `SCI_INFINITE_TIMEOUT`
 pub(crate) const INFINITE: u32 = u32::MAX;

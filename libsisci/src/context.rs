@@ -16,6 +16,7 @@ use crate::fault::Faults;
 use crate::lock::take;
 use crate::node::{self, Kind, NodeId, PROCESSES_MAX};
 use crate::poller::{Poller, Source};
+use crate::transfers::TransferThread;
 use crate::wire::{self, Deadline};
 
 /// Number of connections that wait to be accepted at one object.
@@ -30,7 +31,7 @@ pub(crate) struct Context {
     /// Thread that calls functions of the program.
     pub(crate) callbacks: Arc<Poller>,
     /// Thread that executes transfers, started by the first queue.
-    transfers: OnceLock<Arc<Poller>>,
+    transfers: OnceLock<Arc<TransferThread>>,
     pub(crate) faults: Faults,
     /// Memory in which `scifctl` finds the objects of this process.
     shown: Option<Arc<ObjectTable>>,
@@ -178,10 +179,10 @@ impl Context {
     ///
     /// # Errors
     /// Errors of the system when descriptors or threads are short.
-    pub(crate) fn transfers(&self) -> Outcome<&Arc<Poller>> {
+    pub(crate) fn transfers(&self) -> Outcome<&Arc<TransferThread>> {
         let _starting = take(&self.presence);
         if self.transfers.get().is_none() {
-            let _ = self.transfers.set(Poller::start("sisci-dma")?);
+            let _ = self.transfers.set(TransferThread::start()?);
         }
         self.transfers.get().ok_or(SciError::System.into())
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! DMA queues: transfers that a thread of the library executes while the caller computes.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 
 use scif_ring::Mem;
@@ -15,12 +14,16 @@ use crate::local_segment::LocalSegment;
 use crate::lock::{take, wait};
 use crate::memory::Memory;
 use crate::remote_segment::{Phase, RemoteSegment};
+use crate::transfers::Transferor;
 use crate::wire::Deadline;
 
 /// Maximum number of parts of one transfer (`DIS_DMA_MAX_VECLEN`).
 pub(crate) const VECTOR_MAX: u32 = 256;
 /// Number of bytes copied between two looks at an abort. An abort waits for so many.
 const PIECE: usize = 1 << 20;
+/// Maximum length in bytes of a transfer that the starting call executes itself. It takes less time
+/// than the wake-up of a thread.
+const DIRECT_MAX: usize = 4096;
 
 /// `sci_dma_queue_state_t`
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -72,12 +75,26 @@ impl Copy {
     }
 }
 
+/// Transfer that was started.
+struct Transfer {
+    copies: Vec<Copy>,
+    callback: Option<Arc<Callback<SciError>>>,
+}
+
 struct QueueState {
     phase: QueuePhase,
     gathered: Vec<Copy>,
+    /// Transfer that no thread executes yet.
+    started: Option<Transfer>,
     /// Callbacks of transfers, until they are called.
     callbacks: Vec<Weak<Callback<SciError>>>,
     removed: bool,
+}
+
+impl Transfer {
+    fn len(&self) -> usize {
+        self.copies.iter().fold(0, |len, copy| len.saturating_add(copy.to.len()))
+    }
 }
 
 impl QueueState {
@@ -124,6 +141,7 @@ impl DmaQueue {
             state: Mutex::new(QueueState {
                 phase: QueuePhase::Idle,
                 gathered: Vec::new(),
+                started: None,
                 callbacks: Vec::new(),
                 removed: false,
             }),
@@ -132,9 +150,19 @@ impl DmaQueue {
         }))
     }
 
-    /// Returns its state (`SCIDMAQueueState`).
+    /// Returns its state.
     pub(crate) fn phase(&self) -> QueuePhase {
         take(&self.state).phase
+    }
+
+    /// Returns its state to a program that may poll it (`SCIDMAQueueState`). A thread that has not
+    /// begun may need the processor of the caller.
+    pub(crate) fn poll(&self) -> QueuePhase {
+        let waits = take(&self.state).started.is_some();
+        if waits {
+            std::thread::yield_now();
+        }
+        self.phase()
     }
 
     /// Removes it (`SCIRemoveDMAQueue`). No callback is called afterwards.
@@ -272,9 +300,10 @@ impl DmaQueue {
         take(&self.state).reset()
     }
 
-    fn launch(self: &Arc<DmaQueue>, callback: TransferCallback, wait: bool) -> Outcome<()> {
+    fn launch(self: &Arc<DmaQueue>, callback: TransferCallback, waits: bool) -> Outcome<()> {
         let callback = callback.map(Arc::new);
-        let copies = {
+        let thread = self.desc.context.transfers()?;
+        let transfer = {
             let mut state = take(&self.state);
             if state.phase == QueuePhase::Posted {
                 return fail(SciError::IllegalOperation);
@@ -283,32 +312,35 @@ impl DmaQueue {
             state.phase = QueuePhase::Posted;
             state.callbacks.retain(|callback| callback.strong_count() > 0);
             state.callbacks.extend(callback.as_ref().map(Arc::downgrade));
-            std::mem::take(&mut state.gathered)
+            let transfer = Transfer { copies: std::mem::take(&mut state.gathered), callback };
+            if !waits && transfer.len() > DIRECT_MAX {
+                state.started = Some(transfer);
+                None
+            } else {
+                Some(transfer)
+            }
         };
-        let queue = Arc::clone(self);
-        if !wait {
-            let task = Box::new(move || {
-                queue.run(copies.into(), callback);
-            });
-            self.desc.context.transfers()?.post(task);
+        let Some(transfer) = transfer else {
+            thread.post(Arc::clone(self) as Arc<dyn Transferor>);
             return Ok(());
-        }
-        match queue.run(copies.into(), callback) {
-            SciError::Ok => Ok(()),
-            code => fail(code),
+        };
+        match self.run(&transfer) {
+            code if waits && code != SciError::Ok => fail(code),
+            _ => Ok(()),
         }
     }
 
-    /// Executes copies; returns the result.
-    fn run(
-        &self,
-        mut copies: VecDeque<Copy>,
-        callback: Option<Arc<Callback<SciError>>>,
-    ) -> SciError {
+    /// Takes the transfer that no thread executes yet.
+    fn begin(&self) -> Option<Transfer> {
+        take(&self.state).started.take()
+    }
+
+    /// Executes a transfer; returns the result.
+    fn run(&self, transfer: &Transfer) -> SciError {
         let mut result = SciError::Ok;
-        while let Some(copy) = copies.pop_front() {
+        for copy in &transfer.copies {
             if result == SciError::Ok {
-                result = self.execute(&copy);
+                result = self.execute(copy);
             }
             copy.end();
         }
@@ -318,7 +350,8 @@ impl DmaQueue {
             _ => QueuePhase::Error,
         };
         self.changed.notify_all();
-        if let Some(callback) = callback {
+        if let Some(callback) = &transfer.callback {
+            let callback = Arc::clone(callback);
             self.desc.context.callbacks.post(Box::new(move || callback.call(&result)));
         }
         result
@@ -345,11 +378,15 @@ impl DmaQueue {
         SciError::Ok
     }
 
-    /// Waits for the end of a transfer (`SCIWaitForDMAQueue`).
+    /// Waits for the end of a transfer (`SCIWaitForDMAQueue`). A wait without limit executes one
+    /// that no thread has begun.
     ///
     /// # Errors
     /// `IllegalOperation` if none was started; `Timeout`.
     pub(crate) fn wait(&self, deadline: Deadline) -> Outcome<QueuePhase> {
+        if deadline.is_none() {
+            self.transfer();
+        }
         let mut state = take(&self.state);
         loop {
             match state.phase {
@@ -375,5 +412,13 @@ impl DmaQueue {
         }
         self.aborted.set(true);
         self.wait(None).map(drop)
+    }
+}
+
+impl Transferor for DmaQueue {
+    fn transfer(&self) {
+        if let Some(transfer) = self.begin() {
+            self.run(&transfer);
+        }
     }
 }

@@ -28,4 +28,5 @@ mod query;
 mod remote_interrupt;
 mod remote_segment;
 mod server;
+mod transfers;
 mod wire;

@@ -241,6 +241,11 @@ extern "C" fn DISStartDmaTransferVec() {
 // SAFETY: as `SCICreateDMAQueue`.
 #[unsafe(no_mangle)]
 extern "C" fn SCIDMAQueueState(queue: Handle) -> u32 {
+    guard(std::ptr::null_mut(), ERROR, || Ok(object::<DmaQueue>(queue)?.poll() as u32))
+}
+
+/// Returns the state that a failed call on a queue returns.
+fn state_of(queue: Handle) -> u32 {
     guard(std::ptr::null_mut(), ERROR, || Ok(object::<DmaQueue>(queue)?.phase() as u32))
 }
 
@@ -249,7 +254,7 @@ extern "C" fn SCIDMAQueueState(queue: Handle) -> u32 {
 // SAFETY: as `SCICreateDMAQueue`.
 #[unsafe(no_mangle)]
 extern "C" fn SCIWaitForDMAQueue(queue: Handle, timeout: u32, flags: u32, error: *mut u32) -> u32 {
-    let state = SCIDMAQueueState(queue);
+    let state = state_of(queue);
     guard(error, state, || {
         let found = object::<DmaQueue>(queue)?;
         check_flags(flags, 0)?;
@@ -283,7 +288,7 @@ extern "C" fn SCIEnqueueDMATransfer(
     flags: u32,
     error: *mut u32,
 ) -> u32 {
-    let state = SCIDMAQueueState(queue);
+    let state = state_of(queue);
     guard(error, state, || {
         let found = object::<DmaQueue>(queue)?;
         let near = Near::Segment(object::<LocalSegment>(local)?);

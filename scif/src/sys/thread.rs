@@ -34,6 +34,22 @@ pub(crate) fn spawn_joined(
     })
 }
 
+/// Lets this thread preempt no other one when it wakes up: SCHED_BATCH in place of the default
+/// policy. A real-time policy remains.
+pub fn set_batch() {
+    // SAFETY: reads the policy of this thread.
+    let policy = unsafe { libc::sched_getscheduler(0) };
+    if policy != libc::SCHED_OTHER {
+        return;
+    }
+    let none = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `none` is a live structure.
+    if unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const none) } != 0 {
+        let error = std::io::Error::last_os_error();
+        log::debug!("sched_setscheduler: {error}; a wake-up of this thread delays its waker");
+    }
+}
+
 /// Runs code that may panic. Returns `None` after a panic, which the panic hook logs.
 pub fn contained<T>(run: impl FnOnce() -> T) -> Option<T> {
     catch_unwind(AssertUnwindSafe(run)).ok()
@@ -97,5 +113,28 @@ pub fn at_exit(run: impl Fn() + Send + 'static) {
     });
     if let Ok(mut all) = AT_EXIT.lock() {
         all.push(Box::new(run));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn policy() -> i32 {
+        // SAFETY: reads the policy of this thread.
+        unsafe { libc::sched_getscheduler(0) }
+    }
+
+    #[test]
+    fn a_thread_of_the_default_policy_becomes_a_batch_thread() {
+        let before = policy();
+        let expected = if before == libc::SCHED_OTHER { libc::SCHED_BATCH } else { before };
+        let in_thread = || {
+            set_batch();
+            set_batch();
+            policy()
+        };
+        assert_eq!(std::thread::spawn(in_thread).join().unwrap(), expected);
+        assert_eq!(policy(), before, "that of other threads");
     }
 }

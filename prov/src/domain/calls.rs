@@ -186,19 +186,31 @@ fn hasten(st: &mut DomainState, ep: u32) {
 }
 
 /// Starts an RMA operation.
-#[inline]
+#[inline(always)]
 pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), Errno> {
-    if guarded(st, ep, |st| rma_fast(st, ep, a))? { Ok(()) } else { rma_slow(st, ep, a) }
+    let unwound = Unwound { st, ep };
+    let started = rma_fast(unwound.st, ep, a);
+    unwound.disarm();
+    if started? {
+        return Ok(());
+    }
+    // Copies of the arguments, so that the fast path keeps its own in registers.
+    match (a.iov, a.rma) {
+        ([payload], [segment]) => {
+            rma_slow(st, ep, &RmaArgs { iov: &[*payload], rma: &[*segment], ..*a })
+        }
+        _ => rma_slow(st, ep, a),
+    }
 }
 
 /// Starts a write that repeats the last one. Returns false if it did nothing.
 #[inline(always)]
 fn rma_fast(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<bool, Errno> {
-    let (e, env) = usable(st, ep)?;
+    let (e, mut env) = usable(st, ep)?;
     if is_null_range(a.iov) {
         return Err(in_no_memory());
     }
-    Ok(e.peers.own.is_none() && posted_write::post_again(e, &env, a)?)
+    Ok(e.peers.own.is_none() && posted_write::post_again(e, &mut env, a)?)
 }
 
 #[inline(never)]

@@ -23,6 +23,8 @@ use crate::sync::Ordering;
 /// Maximum length in bytes of a body whose lines are demoted in a stream. Longer ones made streams
 /// slower.
 const DEMOTE_MAX: usize = 256;
+/// Number of records from the next one to the prefetched one. With fewer, its line arrives late.
+const AHEAD: u64 = 3;
 
 /// The producer of a direction as the product lays it out.
 pub type Producer = ProducerOf<RING_SLOTS, RING_DATA_BYTES>;
@@ -179,6 +181,25 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.reply_acked = true;
     }
 
+    /// Prefetches the slot that comes `AHEAD` records later for writing, if it is free, and its
+    /// body, if the records have bodies of `len` bytes. For a caller that pushes many records and
+    /// has little time between them: the stores to a slot would wait for its line, and all later
+    /// stores with them.
+    #[inline(always)]
+    pub fn prefetch_ahead(&self, len: usize) {
+        let ahead = self.produced + AHEAD;
+        if ahead >= self.limit {
+            return;
+        }
+        copy::prefetch_for_write(self.region.slot::<SLOTS>(ahead));
+        if (1..=DEMOTE_MAX).contains(&len) {
+            let start = body_start(self.data + AHEAD * body_end(0, len), len, DATA);
+            if body_end(start, len) - self.data_seen <= DATA as u64 {
+                copy::prefetch_lines(&self.region.area.body::<DATA>(start, len));
+            }
+        }
+    }
+
     /// Publishes a record like `push_words`, but in the reply line. Applies to the first record
     /// after `expect_reply`, if it is short enough and the consumer has taken the previous reply.
     /// Returns false without effect otherwise. `taken`: number of the consumer's replies that were
@@ -265,14 +286,14 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// `Full` if the ring has no space at present; `TooLong` if words and payload do not fit a
     /// head.
     #[inline(always)]
-    pub fn push_words(
+    pub fn push_words<const N: usize>(
         &mut self,
         kind: u8,
-        words: [u64; 2],
+        words: [u64; N],
         count: usize,
         payload: &Mem,
     ) -> Result<(), PushError> {
-        let at = count.min(2) * 8;
+        let at = count.min(N) * 8;
         if payload.len() > HEAD_MAX - at {
             return Err(PushError::TooLong);
         }
@@ -296,10 +317,10 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     /// `Full` if the ring has no space at present; `TooLong` if the payload exceeds
     /// [`SHORT_BODY_MAX`].
     #[inline(always)]
-    pub fn push_body(
+    pub fn push_body<const N: usize>(
         &mut self,
         kind: u8,
-        words: [u64; 2],
+        words: [u64; N],
         count: usize,
         payload: &Mem,
     ) -> Result<(), PushError> {
@@ -324,7 +345,7 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
         self.body_expected = len;
         let is_reply = self.reply_next;
         let slot = core::ptr::from_ref(self.region.slot::<SLOTS>(self.produced));
-        self.publish(kind, count.min(2) * 8, len, |p| {
+        self.publish(kind, count.min(N) * 8, len, |p| {
             // SAFETY: p is the head of a slot: seven aligned words.
             unsafe { fill_words(p, words, count, &Mem::empty()) }
         });
@@ -552,17 +573,13 @@ impl<const SLOTS: usize, const DATA: usize> fmt::Debug for ProducerOf<SLOTS, DAT
 ///
 /// `p` is aligned for words, has space for all of that, and no user buffer overlaps it.
 #[inline(always)]
-unsafe fn fill_words(p: *mut u8, words: [u64; 2], count: usize, payload: &Mem) {
-    if count > 0 {
+unsafe fn fill_words<const N: usize>(p: *mut u8, words: [u64; N], count: usize, payload: &Mem) {
+    for (i, word) in words.into_iter().enumerate().take(count) {
         // SAFETY: the caller's contract.
-        unsafe { p.cast::<u64>().write(words[0]) };
-    }
-    if count > 1 {
-        // SAFETY: as above.
-        unsafe { p.cast::<u64>().wrapping_add(1).write(words[1]) };
+        unsafe { p.cast::<u64>().wrapping_add(i).write(word) };
     }
     // SAFETY: as above.
     unsafe {
-        copy::copy_disjoint(p.wrapping_add(count.min(2) * 8), payload.as_ptr(), payload.len())
+        copy::copy_disjoint(p.wrapping_add(count.min(N) * 8), payload.as_ptr(), payload.len())
     };
 }

@@ -28,7 +28,8 @@ use crate::engine::protocols::rma;
 use crate::engine::protocols::rma_target::{self, place, right};
 use crate::engine::protocols::window_rma::RmaKind;
 use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
-use crate::engine::tables::posted_writes::{PostedWrite, WritableRegion};
+use crate::engine::tables::posted_writes::WritableRegion;
+use crate::engine::tables::write_queue::PostedWrite;
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
@@ -53,14 +54,18 @@ const SERVED_EVERY: u64 = 4;
 /// `SERVED_EVERY`. With a smaller interval, peers lose the cache line of that time more often.
 const SHOWN_EVERY: u64 = 8;
 
-/// Posts a write that repeats the last one: the same peer and region, with that one still in the
-/// ring. Returns false if nothing was done.
+/// Posts a write that repeats the last one: the same peer and region. Returns false if nothing was
+/// done.
 ///
 /// # Errors
 /// `FI_EINVAL` or `FI_ENOAV` for a destination that no address vector names.
 #[inline(always)]
-pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> Result<bool, Errno> {
-    let ([segment], [payload], None, true) = (a.rma, a.iov, a.data, a.write) else {
+pub(crate) fn post_again(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    a: &RmaArgs<'_>,
+) -> Result<bool, Errno> {
+    let ([segment], [payload], true) = (a.rma, a.iov, a.write) else {
         return Ok(false);
     };
     let len = segment.len;
@@ -76,11 +81,16 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
     if !is_ready || !posted.is_repeated(segment, number) {
         return Ok(false);
     }
-    let Some(body) = push_plain(c, segment, payload) else { return Ok(false) };
+    c.tx().prefetch_ahead(if len <= HEAD_MAX - words_before(a.data) { 0 } else { len });
+    let Some(body) = push_plain(c, segment, payload, a.data) else { return Ok(false) };
     c.notify();
     posted.only_writes_end = number + 1;
     posted.repeats += 1;
-    posted.push(number, a, segment, body);
+    let is_first = posted.writes.is_empty();
+    posted.writes.push(number, a, segment, body);
+    if is_first {
+        ep.peers.mark_busy(peer);
+    }
     ep.stats.rma.add(len);
     ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
@@ -161,7 +171,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     posted.follows_operations |= is_behind;
     posted.only_writes_end = if follows { number + 1 } else { 0 };
     c.notify();
-    posted.push(number, a, segment, body);
+    posted.writes.push(number, a, segment, body);
     let former = posted.last_region.replace(region);
     let repeats = std::mem::take(&mut posted.repeats);
     ep.peers.mark_busy(peer);
@@ -199,8 +209,8 @@ fn words_before(data: Option<u64>) -> usize {
 #[inline]
 fn push(c: &mut Connection, a: &RmaArgs<'_>, len: usize) -> Option<Option<u64>> {
     let segment = a.rma.first()?;
-    if let ([payload], None) = (a.iov, a.data) {
-        return push_plain(c, segment, payload);
+    if let [payload] = a.iov {
+        return push_plain(c, segment, payload, a.data);
     }
     let inline = len <= HEAD_MAX - words_before(a.data);
     let position = (!inline).then(|| c.tx().body_position(len));
@@ -219,16 +229,36 @@ fn push(c: &mut Connection, a: &RmaArgs<'_>, len: usize) -> Option<Option<u64>> 
     pushed.ok().map(|()| position)
 }
 
-/// Variant of [`push`] for one buffer and no CQ data.
+/// Variant of [`push`] for one buffer.
 #[inline(always)]
-fn push_plain(c: &mut Connection, segment: &RmaIov, payload: &Mem) -> Option<Option<u64>> {
-    let (words, len) = ([segment.key, segment.addr], payload.len());
-    if len <= HEAD_MAX - words_before(None) {
-        let kind = wire::POSTED_WRITE | wire::INLINE;
-        return c.tx().push_words(kind, words, 2, payload).ok().map(|()| None);
+fn push_plain(
+    c: &mut Connection,
+    segment: &RmaIov,
+    payload: &Mem,
+    data: Option<u64>,
+) -> Option<Option<u64>> {
+    match data {
+        None => push_with(c, wire::POSTED_WRITE, [segment.key, segment.addr], payload),
+        Some(data) => {
+            let kind = wire::POSTED_WRITE | wire::DATA;
+            push_with(c, kind, [segment.key, segment.addr, data], payload)
+        }
     }
-    let position = c.tx().body_position(len);
-    c.tx().push_body(wire::POSTED_WRITE, words, 2, payload).ok().map(|()| Some(position))
+}
+
+/// Pushes a record of these words, and of a payload in the head where it fits.
+#[inline(always)]
+fn push_with<const N: usize>(
+    c: &mut Connection,
+    kind: u8,
+    words: [u64; N],
+    payload: &Mem,
+) -> Option<Option<u64>> {
+    if payload.len() <= HEAD_MAX - N * 8 {
+        return c.tx().push_words(kind | wire::INLINE, words, N, payload).ok().map(|()| None);
+    }
+    let position = c.tx().body_position(payload.len());
+    c.tx().push_body(kind, words, N, payload).ok().map(|()| Some(position))
 }
 
 /// Executes the writes of a peer for a caller that may post many operations without a poll. Two
@@ -330,7 +360,7 @@ pub(crate) fn complete_executed(ep: &mut Endpoint, env: &mut Env<'_>, peer: Peer
             return has_moved;
         };
         let (number, info) = (write.number, write.info());
-        posted.writes.pop_front();
+        posted.writes.drop_front();
         has_moved = true;
         let has_failures = posted.failures != failures;
         let err = if has_failures { error_of(ep, conn, peer, number) } else { 0 };
@@ -368,13 +398,13 @@ fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     let is_withdrawn = polls < EXECUTION_POLLS;
     let mut has_ended = complete_executed(ep, env, peer);
     let (mut given_back, mut left) = (end, WITHDRAWN_MAX);
-    while let Some(write) = ep.peers.at_mut(peer).rma.posted.writes.pop_front() {
+    while let Some(write) = ep.peers.at(peer).rma.posted.writes.front().copied() {
         let is_ours = is_withdrawn && left > 0 && write.number < end;
         if !is_ours || !execute(ep, env, (conn, peer), &write) {
             given_back = write.number.min(end);
-            ep.peers.at_mut(peer).rma.posted.writes.push_front(write);
             break;
         }
+        ep.peers.at_mut(peer).rma.posted.writes.drop_front();
         has_ended = true;
         left -= 1;
     }
@@ -415,8 +445,10 @@ fn execute(
 
 /// Fails the posted writes to `peer` with its connection.
 pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, err: Errno) {
-    for write in std::mem::take(&mut ep.peers.at_mut(peer).rma.posted).writes {
+    let mut lost = std::mem::take(&mut ep.peers.at_mut(peer).rma.posted).writes;
+    while let Some(write) = lost.front() {
         completion::tx_complete(ep, env, write.info(), err);
+        lost.drop_front();
     }
 }
 

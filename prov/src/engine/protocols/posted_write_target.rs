@@ -196,10 +196,10 @@ fn execute_one(
 ) -> Option<usize> {
     let mut executed = Executed::default();
     let c = ep.links.conn(conn)?;
-    let mut outcome = c.poll_inline(Executor { mrs: env.mrs, last, executed: &mut executed });
-    if outcome == PollOutcome::Unhandled {
-        outcome = c.poll_body(Executor { mrs: env.mrs, last, executed: &mut executed });
-    }
+    let kind = c.rx().next_kind()?;
+    let executor = Executor { mrs: env.mrs, last, executed: &mut executed };
+    let outcome =
+        if kind & wire::INLINE != 0 { c.poll_inline(executor) } else { c.poll_body(executor) };
     match outcome {
         PollOutcome::Empty => return None,
         PollOutcome::Consumed => {}

@@ -21,3 +21,4 @@ pub(crate) mod srx_state;
 pub(crate) mod tag_match;
 pub(crate) mod unexpected;
 pub(crate) mod unmet;
+pub(crate) mod write_queue;

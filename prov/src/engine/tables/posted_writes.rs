@@ -6,18 +6,17 @@
 //! that was silent gets direct access until it is seen to poll again. It publishes the time of a
 //! poll now and then, so the wait for it costs one load for each direct access.
 
-use std::collections::VecDeque;
-
 use scif_ring::copy::ticks;
 
-use crate::engine::tables::op_table::{CompletionInfo, OpKind};
-use crate::engine::types::args::{RmaArgs, RmaIov};
+use crate::engine::tables::write_queue::{CAPACITY, WriteQueue};
+use crate::engine::types::args::RmaIov;
 
 /// Largest distance in records from the oldest posted write to the next record. The ring keeps the
 /// failures of the last 256 records.
 const POSTED_MAX: u64 = 192;
-/// Interval in records at which a post polls first. With a larger interval, a program that posts
-/// without polls executes the writes of its peer late.
+const _: () = assert!(POSTED_MAX <= CAPACITY);
+/// Interval in records at which a post polls first and passes every check. With a larger interval,
+/// a program that posts without polls executes the writes of its peer late.
 const CHECKPOINT: u64 = 16;
 /// Nanoseconds without progress, from the first poll that sees none, after which the writes are
 /// withdrawn. This is the time of some direct accesses. With less, writes to a target that is only
@@ -36,37 +35,6 @@ const HEARD_TICKS: u64 = 25_000;
 /// Bounds of the number of direct accesses after a withdrawal, if the target has executed nothing
 /// since the previous one. With fewer, a target that never polls delays more writes.
 const DISTANCES: (u32, u32) = (16, 1 << 16);
-
-/// Write in the ring that the target has not executed, as far as known.
-#[derive(Debug)]
-pub(crate) struct PostedWrite {
-    /// Number of its record.
-    pub(crate) number: u64,
-    pub(crate) segment: RmaIov,
-    /// Position of the body; `None` if the payload is in the head.
-    pub(crate) body: Option<u64>,
-    pub(crate) data: Option<u64>,
-    context: usize,
-    flags: u64,
-}
-
-impl PostedWrite {
-    const NONE: PostedWrite = PostedWrite {
-        number: 0,
-        segment: RmaIov { addr: 0, len: 0, key: 0 },
-        body: None,
-        data: None,
-        context: 0,
-        flags: 0,
-    };
-
-    /// Returns the properties that its completion reports.
-    #[inline(always)]
-    pub(crate) fn info(&self) -> CompletionInfo {
-        let PostedWrite { context, flags, segment, .. } = *self;
-        CompletionInfo { op_kind: OpKind::Write, context, flags, tag: 0, len: segment.len }
-    }
-}
 
 /// Region that permits writes, as the target's key table showed it.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +58,7 @@ impl WritableRegion {
 /// Posted writes to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct PostedWrites {
-    pub(crate) writes: VecDeque<PostedWrite>,
+    pub(crate) writes: WriteQueue,
     /// Number of failures that were found.
     pub(crate) failures: u64,
     /// Number of the record after the last posted write, if only posted writes lie between it and
@@ -124,29 +92,6 @@ pub(crate) struct PostedWrites {
 }
 
 impl PostedWrites {
-    /// Appends write `a` to `segment`, which is record `number` of the ring.
-    ///
-    /// The fields are written in place. A new value that is moved here is read by wider loads than
-    /// its stores. Such a load waits until all earlier stores, those of the record too, have left
-    /// this core (store-forwarding stall).
-    #[inline(always)]
-    pub(crate) fn push(
-        &mut self,
-        number: u64,
-        a: &RmaArgs<'_>,
-        segment: &RmaIov,
-        body: Option<u64>,
-    ) {
-        self.writes.push_back(PostedWrite::NONE);
-        let Some(write) = self.writes.back_mut() else { return };
-        write.number = number;
-        write.segment = *segment;
-        write.body = body;
-        write.data = a.data;
-        write.context = a.context;
-        write.flags = a.flags;
-    }
-
     /// Returns the number of writes in the ring.
     pub(crate) fn len(&self) -> usize {
         self.writes.len()
@@ -164,17 +109,17 @@ impl PostedWrites {
         self.writes.front().is_some_and(|write| produced.saturating_sub(write.number) >= POSTED_MAX)
     }
 
-    /// Whether a write to `segment` as record number `produced` repeats the last one, which is
-    /// still in the ring. The key table then need not be read again.
+    /// Whether a write to `segment` as record number `produced` repeats the last one, and the
+    /// target was prompt since. The key table then need not be read again.
     #[inline(always)]
     pub(crate) fn is_repeated(&self, segment: &RmaIov, produced: u64) -> bool {
         self.last_region.is_some_and(|region| region.contains(segment))
             && self.only_writes_end == produced
             && produced % CHECKPOINT != 0
-            && self
-                .writes
-                .front()
-                .is_some_and(|write| produced.wrapping_sub(write.number) < POSTED_MAX)
+            && match self.writes.front() {
+                Some(write) => produced.wrapping_sub(write.number) < POSTED_MAX,
+                None => self.is_heard(ticks()),
+            }
     }
 
     /// Ends a withdrawal: the next poll begins a new time without progress.
@@ -291,6 +236,21 @@ impl PostedWrites {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::types::args::RmaArgs;
+
+    fn push(posted: &mut PostedWrites, number: u64) {
+        let segment = RmaIov { addr: 100, len: 8, key: 5 };
+        let args = RmaArgs {
+            write: true,
+            iov: &[],
+            rma: &[segment],
+            dest: 0,
+            data: None,
+            context: 0,
+            flags: 0,
+        };
+        posted.writes.push(number, &args, &segment, None);
+    }
 
     /// Makes the target appear silent for long enough that the writes are withdrawn.
     fn be_silent(posted: &mut PostedWrites, polled: u64) {
@@ -334,7 +294,7 @@ mod tests {
     fn old_writes_end_before_their_failures_are_overwritten() {
         let mut posted = PostedWrites::default();
         assert!(!posted.is_full(u64::MAX));
-        posted.writes.push_back(PostedWrite { number: 9, ..PostedWrite::NONE });
+        push(&mut posted, 9);
         assert!(!posted.is_full(8 + POSTED_MAX) && posted.is_full(9 + POSTED_MAX));
     }
 
@@ -346,8 +306,11 @@ mod tests {
         let repeats = |posted: &PostedWrites, key, addr, len| {
             posted.is_repeated(&RmaIov { addr, len, key }, 10)
         };
-        assert!(!repeats(&posted, 5, 100, 8), "no write is in the ring");
-        posted.writes.push_back(PostedWrite { number: 9, ..PostedWrite::NONE });
+        assert!(!repeats(&posted, 5, 100, 8), "no sign of life");
+        posted.note_heard();
+        assert!(repeats(&posted, 5, 100, 8), "heard a moment ago");
+        posted.heard_ticks = 0;
+        push(&mut posted, 9);
         assert!(repeats(&posted, 5, 100, 8) && repeats(&posted, 5, 108, 8));
         assert!(!repeats(&posted, 6, 100, 8), "another key");
         for (addr, len) in [(99, 8), (109, 8), (117, 0), (u64::MAX, 8), (100, usize::MAX)] {

@@ -108,7 +108,7 @@ pub(crate) trait Sender: Handle {
     /// # Errors
     /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
     /// errors of the data path.
-    #[inline]
+    #[inline(always)]
     fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
         self.ep().rma(args)
     }
@@ -255,7 +255,7 @@ impl Ep {
     /// # Errors
     /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
     /// errors of the data path.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
         entry::check_not_forked(self.core.creator)?;
         self.check_inject(args.flags, args.iov)?;

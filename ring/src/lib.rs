@@ -48,7 +48,7 @@ pub use layout::{
 };
 pub use limiter::Limiter;
 pub use shared_word::{
-    KEPT, RecordCursor, Run, SharedU32, SharedU64, SharedWords, full_fence, store_fence,
+    KEPT, RecordCursor, Run, SHORT_BIT, SharedU32, SharedU64, SharedWords, full_fence, store_fence,
 };
 pub use snapshot::{SnapshotCell, SnapshotWriter, snapshot_words};
 pub use spsc::{Consumer, Forwarder, Producer, Record};

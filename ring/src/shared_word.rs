@@ -198,11 +198,18 @@ impl SharedWords {
 
 /// Words of a record: two records fill a cache line.
 const RECORD_WORDS: usize = 4;
+/// Bytes of a record.
+const RECORD: usize = 8 * RECORD_WORDS;
+/// Bytes of a short record.
+const SHORT: usize = RECORD / 2;
 
 /// First word of a record that a cursor keeps.
 pub const KEPT: u64 = 1;
 
-/// Kind of a run: records in succession with the same first word.
+/// Bit of the first word of each short record. Other records have none with it.
+pub const SHORT_BIT: u64 = 1 << 63;
+
+/// Kind of a run: records in succession that share what the first one says.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {
     /// Run of arrivals.
@@ -211,7 +218,11 @@ pub enum Run {
     Sends,
 }
 
-/// Position in an array of words, from which on one writer stores records of four words.
+/// Position in an array of words, from which on one writer stores records of four words, and in
+/// runs also short ones of two words.
+///
+/// Two short records lie in the place of one record. The first word behind the last record is 0, so
+/// that a reader knows where the records of a run end.
 ///
 /// It can keep one record in a place of its own, whose cache line is always present, until the
 /// first word is known.
@@ -219,6 +230,7 @@ pub enum Run {
 /// A cursor is as long usable as the words of its array.
 #[derive(Debug)]
 pub struct RecordCursor {
+    /// Address of the next record, or of the second half of a place.
     next: NonNull<u8>,
     /// Address of the last record, which is left to a kept one.
     last: NonNull<u8>,
@@ -275,17 +287,33 @@ impl RecordCursor {
         self.put_before(self.last, record, ahead)
     }
 
-    /// Begins a run of the next `count` records, fewer at the end. The run before ends.
+    /// Begins a run with room for `count` short records, fewer at the end. Another record takes the
+    /// room of two. The run before ends.
     pub fn begin_run(&mut self, run: Run, count: usize) {
         self.end_runs();
-        let end = self.next.map_addr(|at| at.saturating_add(8 * RECORD_WORDS * count));
+        let end = self.next.map_addr(|at| at.saturating_add(SHORT.saturating_mul(count)));
         *self.run_end(run) = end.min(self.last);
+    }
+
+    /// Whether a run has room.
+    #[inline]
+    #[must_use]
+    pub fn is_in_run(&self, run: Run) -> bool {
+        self.next < self.end_of(run)
     }
 
     /// Ends the run.
     #[inline]
     pub fn end_runs(&mut self) {
         (self.arrivals_end, self.sends_end) = (NonNull::dangling(), NonNull::dangling());
+    }
+
+    #[inline(always)]
+    fn end_of(&self, run: Run) -> NonNull<u8> {
+        match run {
+            Run::Arrivals => self.arrivals_end,
+            Run::Sends => self.sends_end,
+        }
     }
 
     #[inline(always)]
@@ -297,25 +325,53 @@ impl RecordCursor {
     }
 
     /// Stores the next record in the same way, and returns whether the run has room for it.
-    #[inline]
     pub fn put_in_run(&mut self, run: Run, record: [u64; RECORD_WORDS], ahead: usize) -> bool {
-        let end = *self.run_end(run);
-        self.put_before(end, record, ahead)
+        self.put_before(self.end_of(run), record, ahead)
+    }
+
+    /// Stores a short record in the same way. Its first word gets [`SHORT_BIT`].
+    #[inline(always)]
+    pub fn put_short(&mut self, run: Run, [first, second]: [u64; 2], ahead: usize) -> bool {
+        let at = self.next;
+        if at >= self.end_of(run) {
+            return false;
+        }
+        crate::copy::prefetch_for_write(at.as_ptr().wrapping_add(ahead));
+        // SAFETY: `SharedWords::records` has found whole records up to `last` inside. A run ends at
+        // `last` or before it, so the words of this half and of the next one are inside. The first
+        // word is 0 since the record before was stored.
+        let words = [0, 1, 2].map(|n| unsafe { word(at, n) });
+        words[2].set_relaxed(0);
+        words[1].set(second);
+        words[0].set(first | SHORT_BIT);
+        // SAFETY: as above.
+        self.next = unsafe { at.add(SHORT) };
+        true
+    }
+
+    /// Returns the address of the next record of four words: the first half of a place.
+    #[inline(always)]
+    fn place_of_record(&self) -> NonNull<u8> {
+        let half = self.next.addr().get().wrapping_sub(self.keeper.addr().get()) % RECORD;
+        self.next.map_addr(|at| at.saturating_add(half))
     }
 
     /// Stores the next record, if it begins before `end`, an address of this cursor.
     #[inline(always)]
     fn put_before(&mut self, end: NonNull<u8>, record: [u64; RECORD_WORDS], ahead: usize) -> bool {
-        if self.next >= end {
+        let at = self.place_of_record();
+        if at >= end {
             return false;
         }
-        let at = self.next;
         crate::copy::prefetch_for_write(at.as_ptr().wrapping_add(ahead));
         // SAFETY: `SharedWords::records` has found whole records up to `last` inside, and `end` is
-        // `last` or before it.
+        // `last` or before it. So the record ends at `last` or before.
+        let next = unsafe { at.add(RECORD) };
+        // SAFETY: as above; there is a record at `last`.
+        unsafe { word(next, 0) }.set_relaxed(0);
+        // SAFETY: as above.
         unsafe { store(at, record) };
-        // SAFETY: as above; the record ends at `last` or before.
-        self.next = unsafe { at.add(8 * RECORD_WORDS) };
+        self.next = next;
         true
     }
 
@@ -335,17 +391,24 @@ impl RecordCursor {
     /// Stores the kept record with this first word as the next record, which may be the last one.
     #[inline]
     pub fn put_kept(&mut self, first: u64) {
-        if !core::mem::take(&mut self.keeps) || self.next > self.last {
+        let at = self.place_of_record();
+        if !core::mem::take(&mut self.keeps) || at > self.last {
             return;
         }
         // SAFETY: a cursor that keeps a record had room for it.
         let [kept, second, third, fourth] = [0, 1, 2, 3].map(|n| unsafe { word(self.keeper, n) });
         let record = [first, second.get_relaxed(), third.get_relaxed(), fourth.get_relaxed()];
-        // SAFETY: `SharedWords::records` has found the last record inside.
-        unsafe { store(self.next, record) };
+        // SAFETY: `SharedWords::records` has found the last record inside, which ends at the end of
+        // the array or before.
+        let next = unsafe { at.add(RECORD) };
+        if at < self.last {
+            // SAFETY: there is a record at `last`.
+            unsafe { word(next, 0) }.set_relaxed(0);
+        }
+        // SAFETY: as above.
+        unsafe { store(at, record) };
         kept.set(0);
-        // SAFETY: as above; a record ends at the end of the array or before.
-        self.next = unsafe { self.next.add(8 * RECORD_WORDS) };
+        self.next = next;
     }
 }
 
@@ -418,10 +481,11 @@ mod tests {
         cursor.put_kept(11);
         cursor.begin_run(Run::Sends, 1);
         assert!(!cursor.put_in_run(Run::Sends, [12; 4], 0), "no room");
+        assert!(!cursor.put_short(Run::Sends, [12; 2], 0) && !cursor.is_in_run(Run::Sends));
         assert_eq!(now()[1..], [0, 6, 7, 8, 1, 2, 3, 4, 9, 9, 9, 9, 5, 6, 7, 8, 7]);
     }
     #[test]
-    fn a_run_has_the_records_that_it_began_with() {
+    fn a_run_has_room_for_as_many_records_as_it_began_with() {
         let mut memory = [0u64; 4 * 8];
         let count = memory.len();
         let at = NonNull::from(&mut memory).cast::<u8>();
@@ -429,7 +493,7 @@ mod tests {
         let words = unsafe { SharedWords::new(at, count) };
         let mut cursor = words.records(0, 8).unwrap();
         assert!(!cursor.put_in_run(Run::Sends, [1; 4], 0));
-        cursor.begin_run(Run::Sends, 2);
+        cursor.begin_run(Run::Sends, 3);
         let mut put = |run| cursor.put_in_run(run, [1; 4], 0);
         assert_eq!(
             [Run::Arrivals, Run::Sends, Run::Sends, Run::Sends].map(&mut put),
@@ -442,5 +506,32 @@ mod tests {
         assert_eq!((0..9).filter(|_| put(Run::Arrivals)).count(), 4);
         assert!(cursor.is_full());
         assert!(!RecordCursor::full().put_in_run(Run::Arrivals, [1; 4], 0));
+    }
+
+    #[test]
+    fn two_short_records_have_the_place_of_one() {
+        let mut memory = [7u64; 4 * 5 + 1];
+        let count = memory.len();
+        let at = NonNull::from(&mut memory).cast::<u8>();
+        // SAFETY: the array outlives the words, and is not used otherwise meanwhile.
+        let words = unsafe { SharedWords::new(at, count) };
+        let now = || (5..count).filter_map(|i| Some(words.get(i)?.get())).collect::<Vec<u64>>();
+        let mut cursor = words.records(1, 5).unwrap();
+        cursor.begin_run(Run::Arrivals, 5);
+        assert!(!cursor.put_short(Run::Sends, [1, 2], 0));
+        assert!(cursor.put_short(Run::Arrivals, [1, 2], 0));
+        let first = SHORT_BIT | 1;
+        assert_eq!(now()[..5], [first, 2, 0, 7, 7]);
+        assert!(cursor.put_short(Run::Arrivals, [1, 3], 0));
+        assert_eq!(now()[..6], [first, 2, first, 3, 0, 7]);
+        assert!(cursor.put_short(Run::Arrivals, [1, 4], 0) && cursor.put([9; 4], 0));
+        assert_eq!(now(), [first, 2, first, 3, first, 4, 0, 7, 9, 9, 9, 9, 0, 7, 7, 7]);
+        assert!(cursor.is_full() && !cursor.put_short(Run::Arrivals, [1, 5], 0));
+        let mut cursor = words.records(1, 5).unwrap();
+        assert!(cursor.put([8; 4], 0) && cursor.put([8; 4], 0));
+        cursor.begin_run(Run::Sends, usize::MAX);
+        assert!(cursor.put_short(Run::Sends, [1, 2], 0) && cursor.keep([6; 3]));
+        cursor.put_kept(5);
+        assert_eq!(now()[8..], [first, 2, 0, 9, 5, 6, 6, 6]);
     }
 }

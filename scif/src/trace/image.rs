@@ -2,12 +2,12 @@
 //! Trace of a process as a reader sees it. Its bytes may be anything: nothing in them is an index
 //! or a length.
 
-use scif_ring::{KEPT, chunks, chunks_mut};
+use scif_ring::{KEPT, SHORT_BIT, chunks, chunks_mut};
 
 use crate::addr::PortId;
 use crate::trace::event::TraceEvent;
 use crate::trace::layout::{
-    CHUNK_RECORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORD_WORDS, RECORDS, decode,
+    CHUNK_RECORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORD_WORDS, RECORDS, decode, lengthen,
 };
 use crate::trace::ring::clocks;
 
@@ -48,8 +48,9 @@ const RECORD_BYTES: usize = 8 * RECORD_WORDS;
 pub fn confirm(first: &mut [u8], second: &[u8]) {
     let mut again = second.chunks_exact(RECORD_BYTES).skip(RECORDS / RECORD_WORDS);
     for record in first.chunks_exact_mut(RECORD_BYTES).skip(RECORDS / RECORD_WORDS) {
-        if again.next() != Some(&*record) {
-            record.fill(0);
+        let same = again.next().map_or(0, |again| same_bytes(record, again));
+        if let Some(changed) = record.get_mut(same..) {
+            changed.fill(0);
         }
     }
     let (ticks, ns) = clocks();
@@ -58,6 +59,18 @@ pub fn confirm(first: &mut [u8], second: &[u8]) {
             *word = value.to_ne_bytes();
         }
     }
+}
+
+/// Returns how many of the first bytes of a record are the same in another copy: all, none, or
+/// those of the first of two short records.
+fn same_bytes(record: &[u8], again: &[u8]) -> usize {
+    const HALF: usize = RECORD_BYTES / 2;
+    if record == again {
+        return RECORD_BYTES;
+    }
+    let first = chunks(record).next().map_or(0, |word| u64::from_ne_bytes(*word));
+    let is_same = first & SHORT_BIT != 0 && record.get(..HALF) == again.get(..HALF);
+    if is_same { HALF } else { 0 }
 }
 
 /// Clock of the records of a trace, in nanoseconds.
@@ -86,6 +99,35 @@ impl Scale {
     }
 }
 
+/// Record with its time.
+type TimedWords = (u64, [u64; RECORD_WORDS - 1]);
+
+/// Returns the records of a chunk in the order in which they were made since its first place.
+/// Behind the newest one, older ones may follow.
+fn records_of(chunk: &[&[u64; RECORD_WORDS]], start: u64) -> Vec<TimedWords> {
+    let mut records = Vec::with_capacity(2 * CHUNK_RECORDS);
+    // Time and names of the last record, which short ones have as well.
+    let mut head = None;
+    for [first, second, third, fourth] in chunk.iter().skip(1) {
+        if first & SHORT_BIT == 0 {
+            head = (*first != 0).then_some((*first, *second));
+            records.extend(head.map(|(time, names)| (time, [names, *third, *fourth])));
+            continue;
+        }
+        for short in [[*first, *second], [*third, *fourth]] {
+            // Those of an older run have none: a newer record has replaced it.
+            head = head.filter(|_| short[0] & SHORT_BIT != 0);
+            records.extend(head.map(|(time, names)| (time, lengthen(names, short))));
+        }
+    }
+    if let Some([KEPT, kept @ ..]) = chunk.first() {
+        // An arrival that is kept is the last event of its endpoint.
+        let newest = records.iter().map(|(time, _)| *time).max().unwrap_or(0);
+        records.push((newest.max(start), *kept));
+    }
+    records
+}
+
 impl TraceImage {
     /// Reads the bytes of a trace.
     ///
@@ -104,22 +146,14 @@ impl TraceImage {
         let name: Vec<u8> = name.take_while(|byte| *byte != 0).collect();
         let command = String::from_utf8_lossy(&name).chars().filter(|c| !c.is_control()).collect();
         let node = u16::try_from(field(Field::Node)).unwrap_or(0);
-        let records: Vec<&[u64; RECORD_WORDS]> =
+        let places: Vec<&[u64; RECORD_WORDS]> =
             chunks(words.get(RECORDS..).unwrap_or_default()).collect();
-        let mut records: Vec<TraceRecord> = records
+        let mut records: Vec<TraceRecord> = places
             .chunks(CHUNK_RECORDS)
             .take(CHUNKS)
-            .flat_map(|chunk| {
-                // An arrival that is kept is the last event of its endpoint.
-                let newest = chunk.iter().map(|record| record[0]).max().unwrap_or(0);
-                let newest = if newest == KEPT { scale.start.0 } else { newest };
-                chunk.iter().skip(1).chain(chunk.first()).map(move |record| match **record {
-                    [KEPT, ref rest @ ..] => (newest, *rest),
-                    [time, ref rest @ ..] => (time, *rest),
-                })
-            })
+            .flat_map(|chunk| records_of(chunk, scale.start.0))
             .filter_map(|(time, rest)| {
-                let (port, peer, event) = decode(rest).filter(|_| time != 0)?;
+                let (port, peer, event) = decode(rest)?;
                 Some(TraceRecord { ns: scale.ns(time)?, own: PortId::new(node, port), peer, event })
             })
             .collect();
@@ -212,6 +246,79 @@ mod tests {
         let tags: Vec<u64> =
             TraceImage::parse(&first).unwrap().records.iter().map(|r| r.event.tag).collect();
         assert_eq!(tags, [0, 1, 2, 4, 5, 6, 7, 8, 9]);
+    }
+
+    /// Event with a number: mostly an arrival from one peer, sometimes another kind or peer.
+    fn mixed(n: u64) -> (PortId, TraceEvent) {
+        let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let kind = match random % 100 {
+            0..=1 => EventKind::Unexpected,
+            2..=20 => EventKind::SentInline,
+            _ => EventKind::Received,
+        };
+        let peer = if random % 7 == 0 && random % 11 == 0 { OWN } else { PEER };
+        let len = if random % 1000 == 0 { 1 << 39 } else { 8 };
+        (peer, TraceEvent::new(kind, n, len, 0))
+    }
+
+    #[test]
+    fn records_of_a_run_are_not_taken_for_those_of_another() {
+        let ring = ring();
+        let mut writer = ring.writer(OWN);
+        let mut at = 0;
+        for end in [100, 101, 102, 103, 1_500_000, 2_200_000, 2_200_001, 2_200_002, 2_200_003] {
+            for n in at..end {
+                if n % 5003 == 0 {
+                    writer.note_progress((n / 5003 % 8 > 0).then_some(u64::MAX));
+                }
+                let (peer, event) = mixed(n);
+                let names = writer.names(peer);
+                let is_recorded = match event.kind {
+                    EventKind::Received => writer.try_record_arrival(names, &event),
+                    EventKind::SentInline => writer.try_record_send(names, &event),
+                    _ => false,
+                };
+                if !is_recorded {
+                    writer.record(names, &event);
+                }
+            }
+            at = end;
+            let records = TraceImage::parse(&bytes(ring)).unwrap().records;
+            let tags = || records.iter().map(|record| record.event.tag);
+            assert!(tags().zip(tags().skip(1)).all(|(tag, next)| next == tag + 1));
+            assert_eq!(
+                (tags().next_back(), records.len() as u64 >= end.min(1_000_000)),
+                (Some(end - 1), true)
+            );
+            for record in &records {
+                let (peer, event) = mixed(record.event.tag);
+                assert_eq!(
+                    (record.peer, record.event),
+                    (peer, TraceEvent { id: record.event.id, ..event })
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_short_record_that_changes_leaves_the_one_before() {
+        let ring = ring();
+        let mut writer = ring.writer(OWN);
+        writer.note_progress(Some(u64::MAX));
+        for tag in 0..10 {
+            put(&mut writer, TraceEvent::new(EventKind::Received, tag, 8, 0));
+        }
+        // Place 1 has the first one, place 2 the head of a run, place 3 two short ones.
+        let place = |at| RECORDS + at * RECORD_WORDS;
+        for (word, left) in [(place(3) + 2, 3), (place(3), 2), (place(2), 1)] {
+            let mut first = bytes(ring);
+            let mut second = first.clone();
+            second[8 * word] ^= 1;
+            confirm(&mut first, &second);
+            let records = TraceImage::parse(&first).unwrap().records;
+            let tags: Vec<u64> = records.iter().map(|record| record.event.tag).collect();
+            assert_eq!(tags, (0..left).collect::<Vec<u64>>());
+        }
     }
 
     #[test]
@@ -337,7 +444,10 @@ mod tests {
     fn any_bytes_are_read_without_a_panic() {
         let ring = ring();
         let mut writer = ring.writer(OWN);
-        for tag in 0..64 {
+        for tag in 0..96 {
+            if tag == 48 {
+                writer.note_progress(Some(u64::MAX));
+            }
             put(&mut writer, TraceEvent::new(EventKind::Received, tag, 8, 0));
         }
         let good = bytes(ring);

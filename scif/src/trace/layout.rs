@@ -2,6 +2,8 @@
 //! Layout of a trace in memory and in a file: 64-bit words in the byte order of the machine. A
 //! header, the states of the chunks, then the chunks of records.
 
+use scif_ring::SHORT_BIT;
+
 use crate::addr::PortId;
 use crate::trace::event::{EventKind, TraceEvent};
 
@@ -9,10 +11,14 @@ use crate::trace::event::{EventKind, TraceEvent};
 /// unused behind endpoints with few events. The first record is the place of an arrival whose time
 /// is not known yet.
 pub(crate) const CHUNK_RECORDS: usize = 512;
-/// Number of chunks. A process keeps its last 1,044,480 events, less the unused ends of chunks.
+/// Number of chunks. A process keeps at least its last 1,044,480 events, less the unused ends of
+/// chunks.
 pub(crate) const CHUNKS: usize = 2048;
 /// Words of a record.
 pub(crate) const RECORD_WORDS: usize = 4;
+/// Words of a short record, which has the time, kind, endpoint and peer of the last other record of
+/// its chunk: two of them lie in the place of a record.
+pub(crate) const SHORT_WORDS: usize = 2;
 /// Words of a chunk.
 pub(crate) const CHUNK_WORDS: usize = CHUNK_RECORDS * RECORD_WORDS;
 /// Index of the first chunk state, behind the header: 0 for a free chunk, 1 for one that an
@@ -23,7 +29,7 @@ pub(crate) const RECORDS: usize = STATES + CHUNKS;
 /// Bytes of a trace in memory: about 32 MiB.
 pub(crate) const TRACE_BYTES: usize = 8 * (RECORDS + CHUNKS * CHUNK_WORDS);
 /// Value of [`Field::Magic`]: the kind of file and its version.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SCIFTRC3");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"SCIFTRC4");
 /// Number of words of the name of the program.
 pub(crate) const COMMAND_WORDS: usize = 4;
 /// Bits of the number of an event in the last word of a record. The others are the length, which
@@ -73,6 +79,18 @@ impl TraceNames {
 pub(crate) fn encode(names: TraceNames, event: &TraceEvent) -> [u64; 3] {
     let names = names.0 | event.kind as u64 | u64::from(event.err) << 8;
     [names, event.tag, event.len << ID_BITS | u64::from(short_id(event.id))]
+}
+
+/// Returns the words of a short record, if the length of its message fits.
+#[inline]
+pub(crate) fn shorten([_, tag, size]: [u64; 3]) -> Option<[u64; SHORT_WORDS]> {
+    (size & SHORT_BIT == 0).then_some([size, tag])
+}
+
+/// Returns the words of the record for which a short one stands, of those that name its kind,
+/// endpoint and peer.
+pub(crate) fn lengthen(names: u64, [size, tag]: [u64; SHORT_WORDS]) -> [u64; 3] {
+    [names, tag, size & !SHORT_BIT]
 }
 
 /// Returns own port, peer and event of a record. The number of the event is its short one.

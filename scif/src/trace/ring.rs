@@ -17,7 +17,7 @@ use crate::sys::time::now_ns;
 use crate::trace::event::{EventKind, TraceEvent};
 use crate::trace::layout::{
     CHUNK_RECORDS, CHUNK_WORDS, CHUNKS, COMMAND_WORDS, Field, MAGIC, RECORDS, STATES, TRACE_BYTES,
-    TraceNames, encode,
+    TraceNames, encode, shorten,
 };
 
 /// Name of the memfd, by which readers find it.
@@ -105,16 +105,7 @@ impl TraceRing {
     /// Returns a writer for the endpoint at a port.
     #[must_use]
     pub fn writer(&'static self, own: PortId) -> TraceWriter {
-        TraceWriter {
-            cursor: RecordCursor::full(),
-            last: 0,
-            burst: SendBurst::default(),
-            shares: false,
-            noted: 0,
-            port: own.port,
-            chunk: None,
-            ring: self,
-        }
+        TraceWriter::new(own, Some(self))
     }
 
     /// Whether the trace belongs to a process that has forked this one.
@@ -169,6 +160,11 @@ impl TraceRing {
     }
 }
 
+/// Whether an event may share the reading of another send.
+fn is_send(event: &TraceEvent) -> bool {
+    matches!(event.kind, EventKind::SentInline | EventKind::SentRing)
+}
+
 /// Sends in close succession, which may share a reading of the clock.
 #[derive(Debug, Default)]
 struct SendBurst {
@@ -195,6 +191,8 @@ pub struct TraceWriter {
     cursor: RecordCursor,
     /// Last reading of the clock.
     last: u64,
+    /// Second word of the last record, or of the kept one: short records of a run have it as well.
+    head: u64,
     burst: SendBurst,
     /// Whether arrivals share readings of the clock, with each other and with the next event.
     shares: bool,
@@ -202,10 +200,36 @@ pub struct TraceWriter {
     noted: usize,
     port: u16,
     chunk: Option<usize>,
-    ring: &'static TraceRing,
+    ring: Option<&'static TraceRing>,
 }
 
 impl TraceWriter {
+    /// Returns a writer that records nothing.
+    #[must_use]
+    pub fn off(own: PortId) -> TraceWriter {
+        TraceWriter::new(own, None)
+    }
+
+    fn new(own: PortId, ring: Option<&'static TraceRing>) -> TraceWriter {
+        TraceWriter {
+            cursor: RecordCursor::full(),
+            last: 0,
+            head: 0,
+            burst: SendBurst::default(),
+            shares: false,
+            noted: 0,
+            port: own.port,
+            chunk: None,
+            ring,
+        }
+    }
+
+    /// Whether it records events.
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.ring.is_some()
+    }
+
     /// Returns the names of its endpoint and the peer at a port.
     #[must_use]
     pub fn names(&self, peer: PortId) -> TraceNames {
@@ -219,13 +243,16 @@ impl TraceWriter {
                 self.read_clock();
                 self.cursor.begin_run(Run::Arrivals, ARRIVALS - 1);
             }
-            self.try_record_arrival(names, event)
+            self.try_record_arrival(names, event) || self.put_in_run(Run::Arrivals, names, event)
+        } else if is_send(event) && self.put_in_run(Run::Sends, names, event) {
+            true
         } else {
             let before = self.last;
             self.read_clock();
-            if matches!(event.kind, EventKind::SentInline | EventKind::SentRing) {
+            if is_send(event) {
                 let sharers = self.burst.on_reading(self.last.saturating_sub(before));
-                self.cursor.begin_run(Run::Sends, 1 + sharers);
+                // The first one has the place of two.
+                self.cursor.begin_run(Run::Sends, 2 + sharers);
             }
             self.put(names, event)
         };
@@ -252,30 +279,57 @@ impl TraceWriter {
     /// with the time of an arrival before it, or to be stored when the time is known.
     #[inline]
     pub fn try_record_arrival(&mut self, names: TraceNames, event: &TraceEvent) -> bool {
-        if self.put_in_run(Run::Arrivals, names, event) {
+        if self.put_short(Run::Arrivals, names, event) {
             return true;
         }
-        if !self.shares || self.cursor.keeps() {
+        if !self.shares || self.cursor.keeps() || self.cursor.is_in_run(Run::Arrivals) {
             return false;
         }
+        let words = encode(names, event);
         self.cursor.end_runs();
-        self.cursor.keep(encode(names, event))
+        self.head = words[0];
+        self.cursor.keep(words)
+    }
+
+    /// Records the arrival of a message in the same way, but only with the time of an arrival of
+    /// the same peer before it.
+    #[inline(always)]
+    pub fn try_record_short(&mut self, names: TraceNames, event: &TraceEvent) -> bool {
+        self.put_short(Run::Arrivals, names, event)
     }
 
     /// Records a message sent in the same way, with the time of a send before it.
     #[inline]
     pub fn try_record_send(&mut self, names: TraceNames, event: &TraceEvent) -> bool {
-        self.put_in_run(Run::Sends, names, event)
+        self.put_short(Run::Sends, names, event)
     }
 
     #[inline(always)]
     fn put(&mut self, names: TraceNames, event: &TraceEvent) -> bool {
-        self.cursor.put(self.words(names, event), AHEAD)
+        let words = self.words(names, event);
+        self.head = words[1];
+        self.cursor.put(words, AHEAD)
     }
 
-    #[inline(always)]
+    /// Stores a record in a run, since a short one would not say all of it.
     fn put_in_run(&mut self, run: Run, names: TraceNames, event: &TraceEvent) -> bool {
-        self.cursor.put_in_run(run, self.words(names, event), AHEAD)
+        let words = self.words(names, event);
+        let is_put = self.cursor.put_in_run(run, words, AHEAD);
+        if is_put {
+            self.head = words[1];
+        }
+        is_put
+    }
+
+    /// Stores a short record, if it differs from the last record in tag, length and number only.
+    #[inline(always)]
+    fn put_short(&mut self, run: Run, names: TraceNames, event: &TraceEvent) -> bool {
+        let words = encode(names, event);
+        match shorten(words) {
+            // SYNC POINT: as below.
+            Some(short) if words[0] == self.head => self.cursor.put_short(run, short, AHEAD),
+            _ => false,
+        }
     }
 
     /// Returns the record of an event with the time of the last reading.
@@ -311,7 +365,8 @@ impl TraceWriter {
         if shares != self.shares {
             self.cursor.end_runs();
             self.shares = shares;
-            let longest = longest_ns.map_or(0, |ns| self.ring.ticks_in(ns));
+            let ring = self.ring.zip(longest_ns);
+            let longest = ring.map_or(0, |(ring, ns)| ring.ticks_in(ns));
             self.burst = SendBurst { longest, sharers: 0 };
         }
     }
@@ -320,18 +375,20 @@ impl TraceWriter {
     /// order them.
     fn begin_chunk(&mut self) {
         self.release();
-        let chunk = self.ring.take_chunk();
-        if let Some(cursor) = chunk.and_then(|chunk| self.ring.chunk(chunk)) {
+        let Some(ring) = self.ring else { return };
+        let chunk = ring.take_chunk();
+        if let Some(cursor) = chunk.and_then(|chunk| ring.chunk(chunk)) {
             (self.chunk, self.cursor) = (chunk, cursor);
         }
     }
 
     fn release(&mut self) {
-        if let Some(chunk) = self.chunk.take().filter(|_| !self.ring.creator.is_ancestor()) {
+        let Some(ring) = self.ring.filter(|ring| !ring.creator.is_ancestor()) else { return };
+        if let Some(chunk) = self.chunk.take() {
             if self.cursor.keeps() {
                 self.read_clock();
             }
-            self.ring.release_chunk(chunk);
+            ring.release_chunk(chunk);
         }
     }
 }

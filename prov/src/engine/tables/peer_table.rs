@@ -17,14 +17,11 @@ use scif::{ConnId, PortId};
 use crate::engine::recorder::Recorder;
 use crate::engine::tables::peer::Peer;
 use crate::engine::types::args::EpConfig;
-use crate::engine::types::peer_id::{ANY, PeerId};
+use crate::engine::types::peer_id::{ANY, NOWHERE, PeerId};
 use crate::state::av_table::AvState;
 
 /// Number of entries without a connection below which no sweep runs.
 pub(crate) const KEPT: usize = 256;
-/// Port in a free entry. It does not identify one, since applications and malicious peers may name
-/// port 0 too: see `FREE`.
-const NOWHERE: PortId = PortId::new(0, 0);
 /// Value of [`Peer::life`] in a free entry.
 const FREE: u32 = 0;
 
@@ -174,8 +171,12 @@ impl PeerTable {
     /// Records the arrival of a message for a posted receive.
     #[inline(always)]
     pub(crate) fn note_arrival(&mut self, peer: PeerId, tag: u64, len: usize, context: usize) {
-        if self.recorder.is_some() {
-            self.record_arrival(peer, tag, len as u64, context as u64);
+        if let Some(recorder) = self.recorder.as_deref_mut() {
+            let (len, id) = (len as u64, context as u64);
+            let event = TraceEvent { kind: EventKind::Received, tag, len, id, err: 0 };
+            if !recorder.try_record_short(peer, event) {
+                self.record_arrival(peer, tag, len, id);
+            }
         }
     }
 

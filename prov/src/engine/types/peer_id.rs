@@ -3,6 +3,8 @@
 
 use std::fmt;
 
+use scif::PortId;
+
 /// Number of a peer: a valid index into the peer table of its endpoint, or [`ANY`].
 ///
 /// A number stays valid while anything refers to it (`peer_sweep`). Numbers from a peer never
@@ -12,6 +14,10 @@ pub(crate) struct PeerId(u32);
 
 /// Any source: no directed receive, or `FI_ADDR_UNSPEC`.
 pub(crate) const ANY: PeerId = PeerId(u32::MAX);
+
+/// Port of no peer, and of a free entry of the table. It identifies neither, since applications and
+/// malicious peers may name port 0 too.
+pub(crate) const NOWHERE: PortId = PortId::new(0, 0);
 
 impl PeerId {
     /// Returns the number of the entry at `index`. An index beyond all numbers gives [`ANY`].

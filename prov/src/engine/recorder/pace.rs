@@ -11,6 +11,13 @@ const PAUSE_NS: u64 = 20_000;
 /// Number of consecutive ticks within the limit after which an endpoint is busy. With fewer, a
 /// program that computes between its messages loses posts of receives from its trace.
 const BUSY_TICKS: u32 = 32;
+/// Number of them behind a late tick that follows [`LONG_TICKS`] others: an interrupt rather than a
+/// program that has begun to compute. With more, a trace costs more on hosts with
+/// frequent interrupts; with fewer, less is recorded of what follows a pause.
+const AGAIN_TICKS: u32 = 4;
+/// Number of consecutive ticks within the limit after which one late tick counts as an interrupt.
+/// With fewer, a program that computes now and then is busy sooner again.
+const LONG_TICKS: u32 = 256;
 
 /// Pace of the polls and messages of one endpoint, measured at its ticks.
 #[derive(Debug, Default)]
@@ -29,7 +36,11 @@ impl Pace {
             .saturating_add(received.saturating_sub(self.received));
         (self.polls, self.received) = (polls, received);
         let is_busy = time <= BUSY_NS.saturating_mul(done).saturating_add(PAUSE_NS);
-        self.busy_ticks = if is_busy { self.busy_ticks.saturating_add(1) } else { 0 };
+        self.busy_ticks = match (is_busy, self.busy_ticks >= LONG_TICKS) {
+            (true, _) => self.busy_ticks.saturating_add(1),
+            (false, true) => BUSY_TICKS - AGAIN_TICKS,
+            (false, false) => 0,
+        };
         self.busy_ticks >= BUSY_TICKS
     }
 }
@@ -51,5 +62,18 @@ mod tests {
         assert_eq!(steady, BUSY_TICKS as usize + 1);
         assert!(busy(limit + 4 * BUSY_NS, 4) && !busy(limit + 4 * BUSY_NS, 3));
         assert_eq!((0..BUSY_TICKS).filter(|_| busy(0, 0)).count(), 1);
+    }
+
+    #[test]
+    fn one_late_tick_of_an_endpoint_that_was_long_busy_counts_as_an_interrupt() {
+        let mut pace = Pace::default();
+        let mut busy = |late| pace.tick(if late { 1_000_000 } else { 0 }, 0, 0);
+        let steady = (0..LONG_TICKS).filter(|_| busy(false)).count();
+        assert_eq!(steady, (LONG_TICKS - BUSY_TICKS) as usize + 1);
+        assert!(!busy(true));
+        assert_eq!((0..AGAIN_TICKS).filter(|_| busy(false)).count(), 1);
+        // The second one follows too soon.
+        assert!(!busy(true));
+        assert_eq!((0..BUSY_TICKS).filter(|_| busy(false)).count(), 1);
     }
 }

@@ -92,7 +92,7 @@ OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg
     msg/cancel tagged/inject tagged/ignore tagged/same tagged/truncation tagged/directed rma/write
     rma/read bad_rma/outside atomic/base atomic/inject atomic/order cq/ cntr/ death/sending
     death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing death/unaccepted
-    absent_peers/closed_before av/lookup av/text ep/name stall/ driver/)
+    absent_peers/closed_before av/lookup av/text ep/name driver/)
 OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma
     death/sending_8 death/idle av/lookup)
 over_driver() { # DEVICE [CASES...] [OPTION...]

@@ -9,19 +9,17 @@ use rustix::process::{Pid, getppid};
 use scif_fabtests::harness::sandbox;
 use scif_fabtests::prelude::*;
 
+use super::stand_in::{REPORT, needs_traps};
+
 pub(crate) const CASES: &[Case] =
     &[case("driver/exit_with_open_endpoints", 2, exit_with_open_endpoints)];
 
-/// Report of the stand-in driver.
-const REPORT: &str = "would keep the port";
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Rank 1 exits with an endpoint whose rings lie in windows. Its exit handler leaves no mapping,
 /// and its port is free afterwards.
 fn exit_with_open_endpoints(rank: &Rank) -> Outcome {
-    if std::env::var_os("SCIF_DEVICE_TRAPS").is_none() {
-        return Err(Fail::NotHere("no stand-in driver with traps".into()));
-    }
+    needs_traps()?;
     let run = getppid().map_or(0, Pid::as_raw_pid);
     let report = std::env::temp_dir().join(format!("scif-exit-{run}"));
     if rank.index == 1 {

@@ -27,6 +27,8 @@ mod death_windows;
 mod deferred_work;
 mod degraded;
 mod denied;
+mod driver_connect;
+mod driver_data;
 mod driver_exit;
 mod ep;
 mod eq;
@@ -69,7 +71,7 @@ mod sets;
 mod shared;
 mod shared_many;
 mod signals;
-mod stall;
+mod stand_in;
 mod tagged;
 mod threads;
 mod through_the_ring;
@@ -141,6 +143,8 @@ const AREAS: &[&[Case]] = &[
     threads::CASES,
     progress_auto::CASES,
     denied::CASES,
+    driver_connect::CASES,
+    driver_data::CASES,
     driver_exit::CASES,
     degraded::CASES,
     through_the_ring::CASES,
@@ -155,7 +159,6 @@ const AREAS: &[&[Case]] = &[
     restart::CASES,
     absent_peers::CASES,
     fork::CASES,
-    stall::CASES,
 ];
 
 /// Returns every case: the areas in their order, then their cases over other set-ups.
@@ -182,7 +185,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_those_in_the_contract_exist() {
+    fn names_are_unique_and_those_in_documents_exist() {
         let names: Vec<&str> = all().iter().map(|case| case.name).collect();
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         let is_name = |text: &str| {
@@ -191,14 +194,23 @@ mod tests {
             let case = case.strip_suffix('*').unwrap_or(case);
             !area.is_empty() && area.chars().all(plain) && case.chars().all(plain)
         };
-        let contract = include_str!("../../../docs/contract.md");
-        let rows = contract.lines().filter(|line| line.starts_with('|'));
-        for named in rows.flat_map(|row| row.split('`')).filter(|text| is_name(text)) {
-            let found = match named.strip_suffix('*') {
-                Some(area) => names.iter().any(|name| name.starts_with(area)),
-                None => names.contains(&named),
-            };
-            assert!(found, "docs/contract.md names {named}");
+        let exists = |named: &str| match named.strip_suffix('*') {
+            Some(area) => names.iter().any(|name| name.starts_with(area)),
+            None => names.contains(&named),
+        };
+        let named_in = |text: &'static str| {
+            let rows = text.lines().filter(|line| line.starts_with('|'));
+            rows.flat_map(|row| row.split('`')).filter(|text| is_name(text))
+        };
+        for named in named_in(include_str!("../../../docs/contract.md")) {
+            assert!(exists(named), "docs/contract.md names {named}");
+        }
+        let calls: Vec<&str> = named_in(include_str!("../../../docs/scif-calls.md")).collect();
+        for named in &calls {
+            assert!(exists(named), "docs/scif-calls.md names {named}");
+        }
+        for name in names.iter().filter(|name| name.starts_with("driver/")) {
+            assert!(calls.contains(name), "docs/scif-calls.md lacks {name}");
         }
     }
 }

@@ -7,7 +7,7 @@
 use std::ptr::null_mut;
 
 use rustix::io::Result;
-use rustix::mm::{Advice, MapFlags, MremapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, MremapFlags, ProtFlags};
 use scif_ring::{Mem, rmw};
 
 use super::Buf;
@@ -69,6 +69,12 @@ impl Buf {
             )?;
         }
         self.renew()
+    }
+
+    /// Makes the pages read-only (`mprotect(2)`).
+    pub fn forbid_stores(&self) -> Result<()> {
+        // SAFETY: the pages belong to this case, which does not store to them afterwards.
+        unsafe { rustix::mm::mprotect(self.ptr().cast(), self.len(), MprotectFlags::READ) }
     }
 
     /// Locks the pages in memory (`mlock(2)`).

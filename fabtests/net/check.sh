@@ -70,6 +70,22 @@ exchange() {
     mpich "$@" exchange.py
 }
 
+# listens LAUNCHER NET: on how many TCP sockets the ranks of a job within one host listen.
+listens() {
+    "$1" "$2" 2 2 sockets.py 2>"$LOGS/net-sockets-$1-$2.log" |
+        sed -n 's/^sockets: 2 ranks listen on //p'
+}
+
+# opens_none LAUNCHER NET: within one host, auto opens no socket more than none; NET does.
+opens_none() {
+    local none auto opened
+    none=$(listens "$1" none)
+    auto=$(listens "$1" auto)
+    opened=$(listens "$1" "$2")
+    echo "sockets with none ${none:-?}, auto ${auto:-?}, $2 ${opened:-?}"
+    [[ -n $none && $auto = "$none" ]] && ((opened >= none + 2))
+}
+
 # silent MODE SECONDS: a rank that computes, is stopped, dies, or vanishes with its host. The job's
 # status is that of the killed rank, so the file that the other one writes decides. MPICH may end
 # that rank before it can write, because of the error completion. Its standard error then tells.
@@ -117,6 +133,17 @@ case_of "exchange, 2 hosts, 2 ranks each, Debian's Open MPI over net" net-exchan
 shows "^exchange: 4 ranks, [1-9][0-9]* checks, errors 0" \
     cat "$LOGS/net-exchange-openmpi.log" >/dev/null ||
     failed "the job has checked nothing ($LOGS/net-exchange-openmpi.log)"
+case_of "auto opens no socket for a job within one host, MPICH" net-auto-one opens_none mpich tcp
+case_of "auto opens no socket for a job within one host, Debian's Open MPI" net-auto-one-openmpi \
+    opens_none open_mpi net
+case_of "exchange, 2 hosts, the network that auto chooses, MPICH" net-auto-exchange \
+    exchange auto 2 1
+case_of "exchange, 2 hosts, the network that auto chooses, Debian's Open MPI" \
+    net-auto-exchange-openmpi open_mpi auto 2 1 exchange.py
+for log in net-auto-exchange net-auto-exchange-openmpi; do
+    shows "^exchange: 2 ranks, [1-9][0-9]* checks, errors 0" cat "$LOGS/$log.log" >/dev/null ||
+        failed "the job has checked nothing ($LOGS/$log.log)"
+done
 # Longer than refusals of a network last until a peer counts as dead.
 case_of "a rank of another host that computes is not dead" net-computes silent computes 6
 case_of "a rank of another host that is stopped is not dead" net-stops silent stops 6

@@ -16,6 +16,7 @@ use libfabric_sys::{FI_EINVAL, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_STRING, ParamV
 use scif::{MapPolicy, TransportKind};
 
 use crate::base::host;
+use crate::base::launcher::{self, Launcher};
 use crate::base::log::{Subsys, warn};
 
 /// Settings: the defaults of the table, or the values of the user.
@@ -76,17 +77,36 @@ pub(crate) enum NetChoice {
     Tcp,
     /// Provider `net`, the same of libfabric 1.17.
     Net,
+    /// The first of these that libfabric has, for a job that spans hosts. Within one host the
+    /// settings have `None` instead.
+    Auto,
 }
 
 impl NetChoice {
-    /// Returns the name of the provider.
-    pub(crate) fn provider(self) -> Option<&'static CStr> {
+    /// Returns the names of the providers to try, in order.
+    pub(crate) fn providers(self) -> &'static [&'static CStr] {
         match self {
-            NetChoice::None => None,
-            NetChoice::Tcp => Some(c"tcp"),
-            NetChoice::Net => Some(c"net"),
+            NetChoice::None => &[],
+            NetChoice::Tcp => &[c"tcp"],
+            NetChoice::Net => &[c"net"],
+            NetChoice::Auto => &[c"tcp", c"net"],
         }
     }
+
+    /// Replaces `Auto` by `None` unless the job spans hosts.
+    fn settle(self, spans_hosts: impl FnOnce() -> bool) -> NetChoice {
+        if self == NetChoice::Auto && !spans_hosts() { NetChoice::None } else { self }
+    }
+}
+
+/// Whether `FI_PROVIDER` excludes a provider (`^NAME,...`).
+pub(crate) fn is_excluded(provider: &CStr) -> bool {
+    std::env::var("FI_PROVIDER").is_ok_and(|list| excludes(&list, &provider.to_string_lossy()))
+}
+
+fn excludes(list: &str, provider: &str) -> bool {
+    let names = list.trim().strip_prefix('^').unwrap_or_default();
+    names.split(',').any(|name| name.trim().eq_ignore_ascii_case(provider))
 }
 
 /// Report of the counters of the endpoints.
@@ -269,8 +289,9 @@ static TABLE: &[Param] = &[
         kind: ParamKind::Net(|env| &mut env.net.choice),
         default: "none",
         help: "Provider of libfabric that carries messages to other hosts: 'none', all peers are \
-               on this host; 'tcp', libfabric 1.18 and later; 'net', the same of libfabric 1.17. \
-               Only with FI_SCIF_TRANSPORT=soft, only for FI_EP_RDM, not complete yet",
+               on this host; 'tcp', libfabric 1.18 and later; 'net', the same of libfabric 1.17; \
+               'auto', one of both if the launcher has ranks on other hosts, else none. Only \
+               with FI_SCIF_TRANSPORT=soft, only for FI_EP_RDM, not complete yet",
     },
     Param {
         name: c"net_timeout",
@@ -297,50 +318,21 @@ pub(crate) fn env() -> &'static Settings {
         for unknown in scif::unknown_settings("FI_SCIF_", &names(), set) {
             warn(Subsys::Core, format_args!("{unknown}"));
         }
-        read(query, |name, value, wanted| {
+        let mut settings = read(query, |name, value, wanted| {
             warn(
                 Subsys::Core,
                 format_args!("FI_SCIF_{name}={value}: invalid, default used. Set {wanted}"),
             );
-        })
+        });
+        let spans_hosts = || launcher::spans_hosts(|name| std::env::var(name).ok());
+        settings.net.choice = settings.net.choice.settle(spans_hosts);
+        settings
     })
 }
-
-/// Place of this process in its job, read from the environment of a launcher.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Launcher {
-    /// Launcher or interface; empty if no launcher is known.
-    pub(crate) name: &'static str,
-    pub(crate) rank: Option<u64>,
-    pub(crate) size: Option<u64>,
-    pub(crate) job: String,
-}
-
-/// Variables of launchers: name to show, rank, number of ranks, job. The first row with a rank
-/// applies.
-const LAUNCHERS: [(&str, &str, &str, &str); 6] = [
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMIX_NAMESPACE"),
-    ("PMIx", "PMIX_RANK", "PMIX_SIZE", "PMIX_NAMESPACE"),
-    ("PMI", "PMI_RANK", "PMI_SIZE", "PMI_JOBID"),
-    ("MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "SLURM_JOB_ID"),
-    ("Slurm", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID"),
-    ("Flux", "FLUX_TASK_RANK", "FLUX_JOB_SIZE", "FLUX_JOB_ID"),
-];
 
 /// Returns the place of this process in its job.
 pub(crate) fn launcher() -> Launcher {
-    launcher_in(|name| std::env::var(name).ok())
-}
-
-fn launcher_in(variable: impl Fn(&str) -> Option<String>) -> Launcher {
-    let number = |name: &str| variable(name)?.trim().parse().ok();
-    let row = LAUNCHERS.iter().find(|(_, rank, _, _)| number(rank).is_some());
-    row.map_or_else(Launcher::default, |(name, rank, size, job)| Launcher {
-        name,
-        rank: number(rank),
-        size: number(size),
-        job: variable(job).unwrap_or_default(),
-    })
+    launcher::place(|name| std::env::var(name).ok())
 }
 
 /// Returns the name of a parameter in the environment.
@@ -489,7 +481,8 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
                 _ if text.eq_ignore_ascii_case("none") => NetChoice::None,
                 _ if text.eq_ignore_ascii_case("tcp") => NetChoice::Tcp,
                 _ if text.eq_ignore_ascii_case("net") => NetChoice::Net,
-                _ => return Err("'none', 'tcp' or 'net'".to_owned()),
+                _ if text.eq_ignore_ascii_case("auto") => NetChoice::Auto,
+                _ => return Err("'auto', 'none', 'tcp' or 'net'".to_owned()),
             }
         }
         ParamKind::Size(field) => {
@@ -667,14 +660,24 @@ mod tests {
     }
 
     #[test]
-    fn the_rank_comes_from_the_launcher() {
-        let set = [("PMI_RANK", "3"), ("PMI_SIZE", "x"), ("SLURM_PROCID", "7"), ("PMIX_RANK", "")];
-        let variable = |name: &str| {
-            set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        };
-        let found = launcher_in(variable);
-        assert_eq!((found.name, found.rank, found.size), ("PMI", Some(3), None));
-        assert_eq!(launcher_in(|_| None), Launcher::default());
+    fn a_network_is_chosen_for_jobs_of_several_hosts() {
+        let (env, complaints) = with(&[("net", "Auto")]);
+        assert_eq!((env.net.choice, complaints.len()), (NetChoice::Auto, 0));
+        for (choice, within, across) in [
+            (NetChoice::Auto, NetChoice::None, NetChoice::Auto),
+            (NetChoice::None, NetChoice::None, NetChoice::None),
+            (NetChoice::Tcp, NetChoice::Tcp, NetChoice::Tcp),
+        ] {
+            assert_eq!((choice.settle(|| false), choice.settle(|| true)), (within, across));
+        }
+    }
+
+    #[test]
+    fn providers_are_excluded_by_name() {
+        for (list, excluded) in [("^tcp", true), ("^efa, TCP", true), ("^tcp;ofi_rxm", false)] {
+            assert_eq!(excludes(list, "tcp"), excluded, "{list}");
+        }
+        assert!(!excludes("scif,tcp", "tcp") && !excludes("", "tcp"));
     }
 
     #[test]

@@ -111,11 +111,12 @@ fn checked(call: &str, code: c_int) -> Result<(), Errno> {
 }
 
 impl NetDomain {
-    /// Opens the network that the user has chosen.
+    /// Opens the first usable network of those that the user has chosen.
     ///
     /// # Errors
     /// `FI_ENODATA`: the host has no such provider. Errors of the provider.
-    pub(crate) fn open(provider: &'static CStr) -> Result<NetDomain, Errno> {
+    pub(crate) fn open(providers: &[&'static CStr]) -> Result<NetDomain, Errno> {
+        let provider = first_usable(providers).ok_or(fi::FI_ENODATA)?;
         let opened = NetDomain::try_open(provider);
         if let Err(errno) = opened {
             warn(
@@ -308,10 +309,33 @@ fn why_ignored(node: &scif::Node) -> Option<&'static str> {
     host::openers().is_none().then_some("no libfabric with other providers has loaded this one")
 }
 
-/// Returns the provider of the network, if the user has chosen one and it is not ignored.
-pub(crate) fn chosen(node: &scif::Node) -> Option<&'static CStr> {
-    let provider = env::env().net.choice.provider()?;
-    let Some(why) = why_ignored(node) else { return Some(provider) };
+/// Whether a provider can carry messages, and the user has not excluded it.
+fn is_usable(openers: &fi::Openers, provider: &CStr) -> bool {
+    !env::is_excluded(provider)
+        && find_any(openers, provider).is_ok_and(|info| {
+            // SAFETY: made by getinfo, and not used below.
+            unsafe { (openers.freeinfo)(info) };
+            true
+        })
+}
+
+/// Returns the first usable provider, or the last one, whose failure to open is then logged.
+fn first_usable(providers: &[&'static CStr]) -> Option<&'static CStr> {
+    let (last, others) = providers.split_last()?;
+    let openers = host::openers();
+    let is_usable =
+        |provider: &&&CStr| openers.as_ref().is_some_and(|openers| is_usable(openers, provider));
+    Some(others.iter().find(is_usable).unwrap_or(last))
+}
+
+/// Returns the providers of the network to try, unless the choice of the user is ignored; empty
+/// without a network.
+pub(crate) fn chosen(node: &scif::Node) -> &'static [&'static CStr] {
+    let providers = env::env().net.choice.providers();
+    if providers.is_empty() {
+        return &[];
+    }
+    let Some(why) = why_ignored(node) else { return providers };
     static LOGGED: std::sync::Once = std::sync::Once::new();
     LOGGED.call_once(|| {
         warn(
@@ -319,7 +343,7 @@ pub(crate) fn chosen(node: &scif::Node) -> Option<&'static CStr> {
             format_args!("FI_SCIF_NET is ignored, since {why}. Set FI_SCIF_NET to 'none'"),
         );
     });
-    None
+    &[]
 }
 
 #[cfg(test)]
@@ -328,7 +352,9 @@ mod tests {
 
     #[test]
     fn without_a_host_there_is_no_network() {
-        assert_eq!(NetDomain::open(c"tcp").err(), Some(fi::FI_ENODATA));
+        for providers in [&[c"tcp"][..], &[c"tcp", c"net"]] {
+            assert_eq!(NetDomain::open(providers).err(), Some(fi::FI_ENODATA));
+        }
         let node = crate::state::fabric::open_node().unwrap();
         assert!(why_ignored(&node).is_some_and(|why| why.contains("libfabric")));
     }
@@ -336,6 +362,6 @@ mod tests {
     #[test]
     fn no_network_is_opened_unless_one_is_chosen() {
         let node = crate::state::fabric::open_node().unwrap();
-        assert_eq!(chosen(&node), None);
+        assert!(chosen(&node).is_empty());
     }
 }

@@ -78,23 +78,25 @@ pub(crate) fn take_port(
     networked: bool,
 ) -> Result<Endpoint, Errno> {
     let wanted = requested(&dom.fabric, src)?.port;
-    match net::chosen(&dom.fabric.node).filter(|_| networked) {
-        None => bind(dom, wanted),
-        Some(provider) => bind_networked(dom, provider, ip_of(src), wanted),
+    match net::chosen(&dom.fabric.node) {
+        providers if networked && !providers.is_empty() => {
+            bind_networked(dom, providers, ip_of(src), wanted)
+        }
+        _ => bind(dom, wanted),
     }
 }
 
 /// Binds one number in the network and on this host.
 fn bind_networked(
     dom: &DomainShared,
-    provider: &'static CStr,
+    providers: &[&'static CStr],
     ip: Ipv4Addr,
     wanted: u16,
 ) -> Result<Endpoint, Errno> {
     let net = match dom.net.get() {
         Some(net) => net,
         None => {
-            let opened = Arc::new(NetDomain::open(provider)?);
+            let opened = Arc::new(NetDomain::open(providers)?);
             dom.net.get_or_init(|| opened)
         }
     };
@@ -113,7 +115,7 @@ fn bind_networked(
         format_args!(
             "no port number is free both in the network {} and on this host: close endpoints, or \
              request another port",
-            provider.to_string_lossy()
+            net.provider().to_string_lossy()
         ),
     );
     Err(fi::FI_EADDRINUSE)

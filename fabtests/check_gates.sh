@@ -598,6 +598,12 @@ pip_wheel() {
     grep -h '^not tried here' "$LOGS/pip-wheel.log" | sed 's/^/     /'
 }
 
+newcomer() {
+    gate "a newcomer's commands, with three MPIs of PyPI"
+    cases_of "release, build, jobs" newcomer fabtests/newcomer.sh
+    grep -hE '^not tried here| s to build, ' "$LOGS/newcomer.log" | sed 's/^/     /'
+}
+
 debian_packages() {
     gate "Debian packages in clean roots"
     cases_of "lintian, installation, jobs, removal" debian fabtests/debian.sh staged

@@ -206,11 +206,11 @@ pub(crate) fn rma(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<(), 
 /// Starts a write that repeats the last one. Returns false if it did nothing.
 #[inline(always)]
 fn rma_fast(st: &mut DomainState, ep: u32, a: &RmaArgs<'_>) -> Result<bool, Errno> {
-    let (e, mut env) = usable(st, ep)?;
+    let (e, env) = usable(st, ep)?;
     if is_null_range(a.iov) {
         return Err(in_no_memory());
     }
-    Ok(e.peers.own.is_none() && posted_write::post_again(e, &mut env, a)?)
+    Ok(e.peers.own.is_none() && posted_write::post_again(e, &env, a)?)
 }
 
 #[inline(never)]

@@ -60,11 +60,7 @@ const SHOWN_EVERY: u64 = 8;
 /// # Errors
 /// `FI_EINVAL` or `FI_ENOAV` for a destination that no address vector names.
 #[inline(always)]
-pub(crate) fn post_again(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    a: &RmaArgs<'_>,
-) -> Result<bool, Errno> {
+pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> Result<bool, Errno> {
     let ([segment], [payload], true) = (a.rma, a.iov, a.write) else {
         return Ok(false);
     };

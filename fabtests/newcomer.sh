@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Runs the commands of the README's section "A program of your own" as a new user would: an ordinary
-# user with sudo in a clean root of Debian 13, who has the unpacked release and a program of his
-# own. The commands and the names of each MPI are read from the README. Prints the seconds that each
+# user with sudo in a clean root of Debian 13, with the unpacked release and a program not in
+# it. The commands and the names of each MPI are read from the README. Prints the seconds that each
 # MPI took from the first command on.
 set -u -o pipefail
 . "$(dirname "$0")/mpi/setup.sh"
@@ -11,7 +11,7 @@ set -u -o pipefail
 . "$(dirname "$0")/roots.sh"
 cd "$ROOT" || exit 1
 SECTION='### A program of your own'
-# Largest number of commands that a new user types for one MPI.
+# Largest number of commands for one MPI. With more, the first steps of a user take too long.
 MOST_COMMANDS=4
 RELEASE=$BUILD/dist/scif-fi-$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml).tar.xz
 SUITES=trixie
@@ -27,7 +27,7 @@ mapfile -t COMMANDS < <(commands)
 
 are_few() { ((${#COMMANDS[@]} > 0 && ${#COMMANDS[@]} <= MOST_COMMANDS)); }
 
-# A root with a user who may become root, his unpacked release and his program.
+# A root with a user that may call sudo, the unpacked release, and a program.
 machine() {
     rooted trixie "$RELEASE" && in_root apt-get update &&
         in_root apt-get install -y --no-install-recommends sudo xz-utils ca-certificates &&

@@ -22,7 +22,7 @@ pub(crate) trait Transferor: Send + Sync {
 #[derive(Default)]
 struct Posted {
     transfers: VecDeque<Arc<dyn Transferor>>,
-    /// Whether the thread sleeps and nobody has woken it yet.
+    /// Whether the thread sleeps and no wake-up is under way.
     is_asleep: bool,
     is_stopped: bool,
 }
@@ -112,15 +112,15 @@ mod tests {
     #[test]
     fn transfers_before_the_stop_are_executed_in_their_order() {
         let thread = TransferThread::start().unwrap();
-        let (told, ended) = channel();
+        let (reports, ended) = channel();
         let mut permits = Vec::new();
         for number in 0..3 {
             let (permit, permitted) = channel();
-            thread.post(Arc::new(Numbered(number, Mutex::new(permitted), told.clone())));
+            thread.post(Arc::new(Numbered(number, Mutex::new(permitted), reports.clone())));
             permits.push(permit);
         }
         thread.stop();
-        drop(told);
+        drop(reports);
         assert!(ended.try_recv().is_err(), "the first one waits");
         permits.iter().for_each(|permit| permit.send(()).unwrap());
         let limit = Duration::from_secs(60);

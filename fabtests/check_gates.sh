@@ -94,7 +94,7 @@ OVER_DRIVER=(msg/send msg/inject msg/delivery msg/to_itself msg/both_at_once msg
     death/receiving_64k death/writing_4m death/idle death/asleep death/by_closing death/unaccepted
     absent_peers/closed_before av/lookup av/text ep/name driver/)
 OVER_DRIVER_NODES=(msg/send tagged/senddata rma/write rma/read atomic/base cntr/rma
-    death/sending_8 death/idle av/lookup)
+    cm/data_both connected/msg_senddata death/sending_8 death/idle av/lookup)
 over_driver() { # DEVICE [CASES...] [OPTION...]
     "${STAND_IN[@]}" SCIF_DEVICE="$1" timeout -k 10 1500 "$TARGET/release/conformance" \
         --lib "$wheel/libfabric.so.1" --prov "$PROVIDER" --over-driver "${@:2}"

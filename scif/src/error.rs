@@ -37,6 +37,8 @@ pub enum Error {
     Refused(PortId),
     /// The listener at this port has not accepted for a while, and may never: retry from progress.
     Unanswered(PortId),
+    /// The port is on another host, which this endpoint cannot reach.
+    NoNetwork(PortId),
     /// The listener belongs to a user that is not allowed.
     Denied {
         /// Port of the listener.
@@ -84,6 +86,7 @@ impl Error {
             | Error::Again
             | Error::Refused(_)
             | Error::Unanswered(_)
+            | Error::NoNetwork(_)
             | Error::Denied { .. }
             | Error::Os { .. } => Scope::Call,
             Error::Forked => Scope::Endpoint,
@@ -101,6 +104,7 @@ impl Error {
             | Error::Again
             | Error::Refused(_)
             | Error::Unanswered(_)
+            | Error::NoNetwork(_)
             | Error::Denied { .. }
             | Error::Config(_)
             | Error::Forked => None,
@@ -119,6 +123,9 @@ impl fmt::Display for Error {
                 f,
                 "the listener at {id} has not accepted the connection; its process may be stopped"
             ),
+            Error::NoNetwork(id) => {
+                write!(f, "{id} is on another host, and this endpoint has no network")
+            }
             Error::Denied { port, uid } => write!(
                 f,
                 "the listener at {port} runs as user {uid}: not permitted by SCIF_ALLOW_UIDS"
@@ -206,6 +213,7 @@ mod tests {
             Error::Again,
             Error::Refused(id),
             Error::Unanswered(id),
+            Error::NoNetwork(id),
             Error::Denied { port: id, uid: 3 },
             Error::Config("why".to_owned()),
             Error::Forked,

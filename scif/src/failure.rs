@@ -149,6 +149,7 @@ impl From<Error> for Failure {
             Error::Again | Error::Refused(_) | Error::Unanswered(_) | Error::Denied { .. } => {
                 Failure::Refused
             }
+            Error::NoNetwork(_) => Failure::Os(Errno::HOSTUNREACH),
             Error::Config(_) => Failure::Os(Errno::NXIO),
             Error::Forked => Failure::Broken,
             Error::Os { errno, .. } | Error::NoDriver { errno, .. } => errno.into(),

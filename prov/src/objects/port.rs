@@ -66,6 +66,33 @@ pub(crate) fn requested(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Err
     Err(fi::FI_EADDRNOTAVAIL)
 }
 
+/// Returns the port that a connected endpoint is to reach, on any node.
+///
+/// # Errors
+/// `FI_EINVAL` for a malformed address, `FI_EADDRNOTAVAIL` for one of another host.
+pub(crate) fn destination(fabric: &FabricShared, dst: &[u8]) -> Result<PortId, Errno> {
+    match addr::decode(dst, LocalHost::of(&fabric.node)) {
+        Ok(id) if id.place == 0 => Ok(id),
+        Ok(id) => {
+            reason::warn_about_call(
+                Subsys::EpCtrl,
+                format_args!(
+                    "{id} is on another host: endpoints of the types FI_EP_RDM and FI_EP_DGRAM \
+                     reach it, connected ones do not"
+                ),
+            );
+            Err(fi::FI_EADDRNOTAVAIL)
+        }
+        Err(error) => {
+            reason::warn_about_call(
+                Subsys::EpCtrl,
+                format_args!("an endpoint cannot connect: {error}"),
+            );
+            Err(if error == AddrError::Malformed { fi::FI_EINVAL } else { fi::FI_EADDRNOTAVAIL })
+        }
+    }
+}
+
 /// Binds the SCIF port that `src` requests, or any port without a request. With `networked`, other
 /// hosts reach it as well, if the user has chosen a network.
 ///

@@ -90,7 +90,7 @@ unsafe extern "C" fn connect(
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
         let none = PortId::new(0, 0);
         // A malformed address is logged where it is decoded.
-        let to = addr.map_or(Ok(none), |addr| port::requested(&ep.core.dom.fabric, addr))?;
+        let to = addr.map_or(Ok(none), |addr| port::destination(&ep.core.dom.fabric, addr))?;
         entry::log_err(
             Subsys::EpCtrl,
             format_args!("fi_connect to {}:{} with {paramlen} bytes of data", to.node, to.port),

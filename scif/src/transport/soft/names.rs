@@ -80,7 +80,13 @@ impl Names {
     }
 
     /// Returns the address at which `id` listens.
+    ///
+    /// # Errors
+    /// [`Error::NoNetwork`] for a port of another host, whose number may have a listener here too.
     pub fn listener(&self, id: PortId) -> Result<SocketAddrUnix> {
+        if id.place != 0 {
+            return Err(Error::NoNetwork(id));
+        }
         match self {
             Names::Abstract { domain } => {
                 let name = format!("scif/{domain}/{}/{}", id.node, id.port);
@@ -284,6 +290,15 @@ fn is_stale(addr: &SocketAddrUnix) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_of_another_host_is_not_looked_for_here() {
+        let names = Names::new(None, None, 5).unwrap();
+        let name = std::net::SocketAddrV4::new([10, 77, 0, 2].into(), 1100);
+        let abroad = PortId::abroad(3, name);
+        assert_eq!(names.listener(abroad).unwrap_err(), Error::NoNetwork(abroad));
+        assert!(names.listener(PortId::new(3, 1100)).is_ok());
+    }
 
     #[test]
     fn sources_are_understood_and_others_not() {

@@ -64,13 +64,15 @@ pub(crate) enum RevokedKeys {
 
 /// Holder of windows on the memory of keys. All holders hide their windows before one of them
 /// waits, so that the limits of these waits begin together.
-pub(crate) trait WindowRevoker: std::fmt::Debug + Send + Sync {
+pub(crate) trait WindowRevoker: Send + Sync {
     /// Hides the windows on the memory of keys from accesses that have not begun.
     fn hide(&self, keys: RevokedKeys);
 
     /// Removes the hidden windows of these keys. Returns after the accesses in progress.
     fn remove(&self, keys: RevokedKeys);
 }
+
+debug_by_name!(WindowRevoker);
 
 /// A key table and its memory.
 #[derive(Debug)]

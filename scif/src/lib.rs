@@ -16,6 +16,22 @@
 
 #![warn(missing_docs)]
 
+/// Implements `Debug` for the objects of a trait: the name of the trait.
+///
+/// A supertrait `Debug` would keep the formatter of each implementor, and those of all its fields,
+/// in every library.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! debug_by_name {
+    ($name:ident) => {
+        impl std::fmt::Debug for dyn $name + '_ {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(stringify!($name))
+            }
+        }
+    };
+}
+
 mod addr;
 mod arena;
 mod config;

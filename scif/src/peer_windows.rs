@@ -4,8 +4,6 @@
 //! Not about the exchange by which the peer describes them (`transport::scif`), nor about access
 //! rights, which the caller checks.
 
-use std::fmt::Debug;
-
 use scif_ring::{KeyEntry, Mem};
 
 use crate::failure::Failure;
@@ -71,7 +69,7 @@ pub struct WindowCounts {
 }
 
 /// Windows of the keys of one peer. No function waits for the peer, except an RMA by the CPU.
-pub trait PeerWindows: Debug + Send {
+pub trait PeerWindows: Send {
     /// Looks up a key, and asks the peer for an unknown one.
     fn find(&mut self, key: u64) -> KeyLookup;
 
@@ -107,6 +105,8 @@ pub trait PeerWindows: Debug + Send {
     /// Whether the owner requests a notification of each finished RMA.
     fn notify(&self) -> bool;
 }
+
+debug_by_name!(PeerWindows);
 
 #[cfg(test)]
 mod tests {

@@ -4,8 +4,6 @@
 //! Not about the operations (`transport::net`, `transport::scif`), nor about messages that announce
 //! memory.
 
-use std::fmt::Debug;
-
 use scif_ring::Mem;
 
 /// Memory that one end of a connection exposes to its peer, as the peer names it.
@@ -42,7 +40,7 @@ pub enum ReadState {
 
 /// Access to memory of the peer of a connection. A read by a network goes on after the end of its
 /// connection.
-pub trait RemoteReads: Debug {
+pub trait RemoteReads {
     /// Whether reads need the progress of the owner of the memory. Others advance only in `state`.
     fn need_owner(&self) -> bool {
         true
@@ -66,3 +64,5 @@ pub trait RemoteReads: Debug {
     /// closes the end of the network, which ends all reads and all connections over it.
     fn finish(&mut self, number: u64, end_ns: u64);
 }
+
+debug_by_name!(RemoteReads);

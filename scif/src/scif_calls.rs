@@ -4,7 +4,6 @@
 //! Not about the implementations: a driver of the kernel ([`Device`](crate::Device)), or the engine
 //! of the crate `scif-api`, which needs no driver.
 
-use std::fmt::Debug;
 use std::os::fd::RawFd;
 
 use scif_ring::Mem;
@@ -33,7 +32,7 @@ pub enum WindowKind {
 /// `connect` waits for the peer, and `close` too if the endpoint has a window. `accept_into`,
 /// `share` and `map` may wait for the driver of the peer's node. No other call waits.
 #[allow(clippy::missing_errors_doc, reason = "each returns the error of its call of scif.h")]
-pub trait ScifCalls: Debug + Send + Sync {
+pub trait ScifCalls: Send + Sync {
     /// `scif_open`; close-on-exec.
     fn open(&self) -> Result<RawFd, Failure>;
 
@@ -79,3 +78,5 @@ pub trait ScifCalls: Debug + Send + Sync {
     /// Returns the name of the implementation, for a line of the log.
     fn name(&self) -> String;
 }
+
+debug_by_name!(ScifCalls);

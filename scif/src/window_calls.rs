@@ -4,7 +4,6 @@
 //!
 //! Not about connections and streams ([`ScifCalls`](crate::ScifCalls)).
 
-use std::fmt::Debug;
 use std::os::fd::RawFd;
 
 use scif_ring::Mem;
@@ -60,7 +59,7 @@ pub enum RmaWay {
 
 /// Calls of `scif.h` on the windows of an endpoint named by its descriptor.
 #[allow(clippy::missing_errors_doc, reason = "each returns the error of its call of scif.h")]
-pub trait WindowCalls: Debug + Send + Sync {
+pub trait WindowCalls: Send + Sync {
     /// `scif_register` of whole pages with SCIF_MAP_FIXED. The caller names an offset at which no
     /// window lies.
     fn register_at(
@@ -127,6 +126,8 @@ pub trait WindowCalls: Debug + Send + Sync {
     /// window of this side after all RMAs that this side has started so far.
     fn signal_after_own(&self, fd: RawFd, signal: Signal) -> Result<(), Failure>;
 }
+
+debug_by_name!(WindowCalls);
 
 #[cfg(test)]
 mod tests {

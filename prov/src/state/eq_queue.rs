@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
-use std::fmt::Debug;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -114,7 +113,7 @@ pub(crate) struct EqShared {
 }
 
 /// Unread connection request; dropping it rejects the request.
-pub(crate) trait UnreadRequest: Debug + Send + Sync {
+pub(crate) trait UnreadRequest: Send + Sync {
     /// Returns the address of the info that reports the request to the application.
     fn info(&self) -> usize;
 
@@ -122,13 +121,17 @@ pub(crate) trait UnreadRequest: Debug + Send + Sync {
     fn give(self: Box<Self>);
 }
 
+scif::debug_by_name!(UnreadRequest);
+
 /// Source of events, which makes progress only while a thread reads the event queue or waits for
 /// it.
-pub(crate) trait EventSource: Debug + Send + Sync {
+pub(crate) trait EventSource: Send + Sync {
     /// Makes progress. Returns true when it must be called again soon, since no descriptor
     /// announces the next event.
     fn progress(self: Arc<Self>) -> bool;
 }
+
+scif::debug_by_name!(EventSource);
 
 impl EqShared {
     pub(crate) fn new(

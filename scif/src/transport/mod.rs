@@ -11,7 +11,6 @@ pub(crate) mod scif;
 pub(crate) mod sisci;
 pub(crate) mod soft;
 
-use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -40,7 +39,7 @@ pub(crate) struct Shown {
 pub(crate) type Init<'a> = &'a dyn Fn(&Mapping) -> Result<()>;
 
 /// Mapped shared table of one holder. The name lasts as long as any holder.
-pub(crate) trait Hold: Debug + Send + Sync {
+pub(crate) trait Hold: Send + Sync {
     fn map(&self) -> &Mapping;
 
     /// Blocks until no other holder has the lock, then takes it until `unlock`.
@@ -49,8 +48,10 @@ pub(crate) trait Hold: Debug + Send + Sync {
     fn unlock(&self);
 }
 
+debug_by_name!(Hold);
+
 /// A transport of connections.
-pub(crate) trait Transport: Debug + Send + Sync {
+pub(crate) trait Transport: Send + Sync {
     /// Maps the shared table `name` of `len` bytes. With `make` it is writable, and created by
     /// `make` if it does not exist; without, it is read-only.
     fn shared_table(
@@ -77,8 +78,10 @@ pub(crate) trait Transport: Debug + Send + Sync {
     fn settings(&self) -> String;
 }
 
+debug_by_name!(Transport);
+
 /// A bound, listening port. The endpoint assigns the ids of its connections.
-pub(crate) trait Port: Debug + Send {
+pub(crate) trait Port: Send {
     fn id(&self) -> PortId;
 
     /// Opens a connection with the given `id`.
@@ -132,6 +135,8 @@ pub(crate) trait Port: Debug + Send {
     /// Stops listening. Unless `how` is `Abandon`, peers that were not accepted are refused.
     fn close(&mut self, how: CloseKind);
 }
+
+debug_by_name!(Port);
 
 /// Initial state of a connection on either side.
 #[derive(Debug)]
@@ -195,7 +200,7 @@ pub(crate) enum CloseKind {
 }
 
 /// The control path of one connection, beside its rings.
-pub(crate) trait Link: Debug + Send {
+pub(crate) trait Link: Send {
     /// Returns the next event, if any. Also retries data that could not be sent earlier.
     fn next_event(&mut self) -> Option<LinkUpdate>;
 
@@ -242,3 +247,5 @@ pub(crate) trait Link: Debug + Send {
     /// Ends the link. Later calls do nothing.
     fn close(&mut self, how: CloseKind);
 }
+
+debug_by_name!(Link);

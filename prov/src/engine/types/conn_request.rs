@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Connection request that a passive endpoint received and the application has not answered.
 
-use std::fmt::Debug;
 use std::sync::Arc;
 
 use scif::{ConnId, PortId};
@@ -10,10 +9,12 @@ use crate::base::addr::ADDR_LEN;
 use crate::engine::types::wire;
 
 /// Receiver of requests, which sends the answers.
-pub(crate) trait Responder: Debug + Send + Sync {
+pub(crate) trait Responder: Send + Sync {
     /// Ends a request with a message of `kind`, so that the caller gets an answer.
     fn finish(&self, conn: ConnId, kind: u8, number: u64, data: &[u8]);
 }
+
+scif::debug_by_name!(Responder);
 
 /// Connection request that can be answered; dropping it rejects the request.
 #[derive(Debug)]

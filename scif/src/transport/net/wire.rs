@@ -3,7 +3,6 @@
 //!
 //! Not about the content of messages (`frame`).
 
-use std::fmt::Debug;
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 
@@ -60,7 +59,7 @@ pub struct PeerLimits {
 
 /// End of a network: carries messages to ends with other names. Messages between two ends arrive
 /// once and in order, or a loss is reported. Used by one thread at a time; no call blocks.
-pub trait NetWire: Debug + Send {
+pub trait NetWire: Send {
     /// Returns the name by which peers reach this end.
     fn name(&self) -> SocketAddrV4;
 
@@ -113,3 +112,5 @@ pub trait NetWire: Debug + Send {
     /// Whether the descriptor will report every event from now on, so that the caller may sleep.
     fn may_sleep(&mut self) -> bool;
 }
+
+debug_by_name!(NetWire);

@@ -51,7 +51,7 @@ const DRAIN_PAUSE: Duration = Duration::from_micros(20);
 const _: () = assert!(OPEN_MAX * ANSWER < 4095);
 
 /// Owner of the connection that a channel belongs to.
-pub(super) trait ChannelOwner: std::fmt::Debug + Send + Sync {
+pub(super) trait ChannelOwner: Send + Sync {
     /// Adds a channel to the set whose events make the owner poll the connection.
     fn add_channel(&self, stream: &Stream, id: ConnId) -> Result<(), Errno>;
 
@@ -67,6 +67,8 @@ pub(super) trait ChannelOwner: std::fmt::Debug + Send + Sync {
     /// Drops a value in the thread that closes endpoints.
     fn dispose_channel(&self, ended: Box<dyn Any + Send>);
 }
+
+debug_by_name!(ChannelOwner);
 
 /// Window of this side, in which fences store the number of ended RMAs.
 #[derive(Debug)]

@@ -39,13 +39,15 @@ const LINGER_CHECK_MS: i32 = 1000;
 const NO_ROOM_PAUSE: Duration = Duration::from_millis(1);
 
 /// Sending end of a byte stream.
-pub(super) trait Wire: std::fmt::Debug + Send + Sync {
+pub(super) trait Wire: Send + Sync {
     /// Sends without blocking; returns the number of bytes taken, 0 without space.
     fn send(&self, bytes: &[u8]) -> std::result::Result<usize, Failure>;
 
     /// Returns the descriptor to wait on for space.
     fn raw(&self) -> RawFd;
 }
+
+debug_by_name!(Wire);
 
 /// Connections of one port that were closed before all data was sent, and the data that all its
 /// connections have sent.

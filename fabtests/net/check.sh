@@ -18,10 +18,11 @@ if ! hosts_possible; then
 fi
 hosts_up 2 || die "check.sh: the hosts cannot be set up"
 
-# settings NET: variables of a job over that network.
+# settings NET: variables of a job over that network. SELECTION replaces FI_PROVIDER=scif.
 settings() {
     printf '%s\n' MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 PYTHONDONTWRITEBYTECODE=1 \
-        "FI_PROVIDER=scif" "FI_PROVIDER_PATH=$PROVIDER_DIR" "FI_SCIF_NET=$1" FI_SCIF_STATS=1 \
+        "FI_PROVIDER=${SELECTION:-scif}" "FI_PROVIDER_PATH=$PROVIDER_DIR" \
+        "FI_SCIF_NET=$1" FI_SCIF_STATS=1 \
         SCIF_DOMAIN=hosts FI_LOG_LEVEL=warn
 }
 
@@ -86,6 +87,21 @@ opens_none() {
     [[ -n $none && $auto = "$none" ]] && ((opened >= none + 2))
 }
 
+# layered SELECTION: a job over a network of two providers.
+layered() {
+    SELECTION=$1 exchange 'tcp;ofi_rxm' 2 1
+}
+
+# lists_scif_alone SELECTION: programs see no provider besides scif.
+lists_scif_alone() {
+    local vars
+    SELECTION=$1
+    mapfile -t vars < <(settings 'net;ofi_rxm')
+    unset SELECTION
+    env "${vars[@]}" fi_info | awk '/^provider:/ { n++; print; other = other || $2 != "scif" }
+        END { exit !n || other }'
+}
+
 # silent MODE SECONDS: a rank that computes, is stopped, dies, or vanishes with its host. The job's
 # status is that of the killed rank, so the file that the other one writes decides. MPICH may end
 # that rank before it can write, because of the error completion. Its standard error then tells.
@@ -144,6 +160,19 @@ for log in net-auto-exchange net-auto-exchange-openmpi; do
     shows "^exchange: 2 ranks, [1-9][0-9]* checks, errors 0" cat "$LOGS/$log.log" >/dev/null ||
         failed "the job has checked nothing ($LOGS/$log.log)"
 done
+case_of "exchange, 2 hosts, over the layered provider tcp;ofi_rxm" net-layered \
+    layered 'scif,tcp;scif'
+shows "^exchange: 2 ranks, [1-9][0-9]* checks, errors 0" cat "$LOGS/net-layered.log" >/dev/null ||
+    failed "the job has checked nothing ($LOGS/net-layered.log)"
+case_of "programs see scif alone beside a layered provider" net-layered-list \
+    lists_scif_alone 'scif,net;scif'
+if layered scif >"$LOGS/net-layered-alone.log" 2>&1; then
+    failed "a layered provider without its core must fail ($LOGS/net-layered-alone.log)"
+elif grep -qF "set FI_PROVIDER='scif,tcp;scif'" "$LOGS/net-layered-alone.log"; then
+    passed "a layered provider without its core fails, and the message has the selection to set"
+else
+    failed "no message has the selection to set ($LOGS/net-layered-alone.log)"
+fi
 # Longer than refusals of a network last until a peer counts as dead.
 case_of "a rank of another host that computes is not dead" net-computes silent computes 6
 case_of "a rank of another host that is stopped is not dead" net-stops silent stops 6

@@ -73,24 +73,39 @@ pub(crate) struct NetSettings {
 pub(crate) enum NetChoice {
     #[default]
     None,
-    /// Provider `tcp`, of libfabric 1.18 and later.
-    Tcp,
-    /// Provider `net`, the same of libfabric 1.17.
-    Net,
-    /// The first of these that libfabric has, for a job that spans hosts. Within one host the
-    /// settings have `None` instead.
+    /// The first of `tcp` and `net` that libfabric has, for a job that spans hosts. Within one host
+    /// the settings have `None` instead.
     Auto,
+    /// The provider of this name alone. A layered one has two parts, such as `tcp;ofi_rxm`.
+    Named(&'static [&'static CStr]),
 }
+
+/// Longest name of a provider, in bytes. A longer one is refused as a misspelt setting.
+const PROVIDER_NAME_MAX: usize = 48;
 
 impl NetChoice {
     /// Returns the names of the providers to try, in order.
     pub(crate) fn providers(self) -> &'static [&'static CStr] {
         match self {
             NetChoice::None => &[],
-            NetChoice::Tcp => &[c"tcp"],
-            NetChoice::Net => &[c"net"],
             NetChoice::Auto => &[c"tcp", c"net"],
+            NetChoice::Named(name) => name,
         }
+    }
+
+    /// Returns the choice of a provider by its name; `None` if no provider can have it.
+    fn named(text: &str) -> Option<NetChoice> {
+        let is_part = |part: &str| {
+            let mut bytes = part.bytes();
+            bytes.next().is_some_and(|first| first.is_ascii_alphabetic())
+                && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
+        };
+        if text.len() > PROVIDER_NAME_MAX || !text.split(';').all(is_part) {
+            return None;
+        }
+        // Settings are read once in a process, and live as long.
+        let name: &'static CStr = Box::leak(CString::new(text).ok()?.into_boxed_c_str());
+        Some(NetChoice::Named(Box::leak(Box::new([name]))))
     }
 
     /// Replaces `Auto` by `None` unless the job spans hosts.
@@ -290,7 +305,8 @@ static TABLE: &[Param] = &[
         default: "none",
         help: "Provider of libfabric that carries messages to other hosts: 'none', all peers are \
                on this host; 'tcp', libfabric 1.18 and later; 'net', the same of libfabric 1.17; \
-               'auto', one of both if the launcher has ranks on other hosts, else none. Only \
+               'auto', one of both if the launcher has ranks on other hosts, else none. Others, \
+               such as 'tcp;ofi_rxm', need FI_PROVIDER='scif,tcp;scif'. Only \
                with FI_SCIF_TRANSPORT=soft, only for FI_EP_RDM, not complete yet",
     },
     Param {
@@ -479,10 +495,9 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
         ParamKind::Net(field) => {
             *field(env) = match text {
                 _ if text.eq_ignore_ascii_case("none") => NetChoice::None,
-                _ if text.eq_ignore_ascii_case("tcp") => NetChoice::Tcp,
-                _ if text.eq_ignore_ascii_case("net") => NetChoice::Net,
                 _ if text.eq_ignore_ascii_case("auto") => NetChoice::Auto,
-                _ => return Err("'auto', 'none', 'tcp' or 'net'".to_owned()),
+                _ => NetChoice::named(&text.to_ascii_lowercase())
+                    .ok_or("'auto', 'none' or the name of a provider such as 'tcp'")?,
             }
         }
         ParamKind::Size(field) => {
@@ -659,6 +674,8 @@ mod tests {
         );
     }
 
+    const TCP: NetChoice = NetChoice::Named(&[c"tcp"]);
+
     #[test]
     fn a_network_is_chosen_for_jobs_of_several_hosts() {
         let (env, complaints) = with(&[("net", "Auto")]);
@@ -666,9 +683,22 @@ mod tests {
         for (choice, within, across) in [
             (NetChoice::Auto, NetChoice::None, NetChoice::Auto),
             (NetChoice::None, NetChoice::None, NetChoice::None),
-            (NetChoice::Tcp, NetChoice::Tcp, NetChoice::Tcp),
+            (TCP, TCP, TCP),
         ] {
             assert_eq!((choice.settle(|| false), choice.settle(|| true)), (within, across));
+        }
+    }
+
+    #[test]
+    fn a_network_is_named_by_its_provider() {
+        for (text, name) in [("TCP", c"tcp"), ("tcp;ofi_rxm", c"tcp;ofi_rxm"), ("x-1", c"x-1")] {
+            let (env, complaints) = with(&[("net", text)]);
+            assert_eq!((env.net.choice.providers(), complaints.len()), (&[name][..], 0));
+        }
+        for text in ["", "tcp;", ";ofi_rxm", "tcp ofi", "7", &"t".repeat(PROVIDER_NAME_MAX + 1)] {
+            let (env, complaints) = with(&[("net", text)]);
+            assert_eq!(env.net.choice, NetChoice::None, "{text}");
+            assert_eq!(complaints, ["NET"], "{text}");
         }
     }
 

@@ -119,12 +119,21 @@ impl NetDomain {
         let provider = first_usable(providers).ok_or(fi::FI_ENODATA)?;
         let opened = NetDomain::try_open(provider);
         if let Err(errno) = opened {
+            let name = provider.to_string_lossy();
+            let remedy = match name.split_once(';') {
+                // The utility asks for its core without the flag for hidden providers.
+                Some((core, _)) => format!(
+                    "A layered provider finds its core only if FI_PROVIDER names it: set \
+                     FI_PROVIDER='scif,{core};scif'"
+                ),
+                None => "Set FI_SCIF_NET to a provider that fi_info lists ('tcp', or 'net' of \
+                         libfabric 1.17), or to 'none'"
+                    .to_owned(),
+            };
             warn(
                 Subsys::Fabric,
                 format_args!(
-                    "the network {} cannot be opened: {}. Set FI_SCIF_NET to a provider that \
-                     fi_info lists ('tcp', or 'net' of libfabric 1.17), or to 'none'",
-                    provider.to_string_lossy(),
+                    "the network {name} cannot be opened: {}. {remedy}",
                     errno::text(errno)
                 ),
             );
@@ -200,16 +209,11 @@ fn find(openers: &fi::Openers, provider: &CStr, caps: u64) -> Result<*mut fi::fi
         fabric.prov_name = unsafe { libc::strdup(provider.as_ptr()) };
     }
     let mut found = ptr::null_mut();
+    let is_layered = provider.to_bytes().contains(&b';');
+    let flags = if is_layered { HIDDEN } else { HIDDEN | CORE_ONLY };
     // SAFETY: the hints are complete, and `found` receives the result.
     let code = unsafe {
-        (openers.getinfo)(
-            fi::Host::OLDEST,
-            ptr::null(),
-            ptr::null(),
-            HIDDEN | CORE_ONLY,
-            hints,
-            &raw mut found,
-        )
+        (openers.getinfo)(fi::Host::OLDEST, ptr::null(), ptr::null(), flags, hints, &raw mut found)
     };
     // SAFETY: made by dupinfo, and not used below.
     unsafe { (openers.freeinfo)(hints) };

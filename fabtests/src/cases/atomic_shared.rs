@@ -12,6 +12,7 @@ pub(crate) const CASES: &[Case] = &[
     case("atomic_shared/sum_from_all", 4, |r| sum_from_all(r, 0)),
     case("atomic_shared/sum_from_all_misaligned", 4, |r| sum_from_all(r, 3)),
     case("atomic_shared/cswap_from_all", 3, cswap_from_all),
+    case("atomic_shared/tickets", 3, tickets),
     case("atomic_shared/wide_from_all", 3, wide_from_all),
     case("atomic_shared/all_sizes_of_one_word", 3, all_sizes),
 ];
@@ -46,6 +47,106 @@ fn sum_from_all(rank: &Rank, off: usize) -> Outcome {
         check_eq!(total, (ROUNDS * rank.count) as u64);
     }
     rig.barrier()
+}
+
+/// Tests that ranks draw each ticket of a counter once, by many fetching additions at a time and by
+/// compare-and-swaps in between. With ranks on two hosts, one is on the host of the counter.
+fn tickets(rank: &Rank) -> Outcome {
+    const DRAWS: usize = 100_000;
+    const WINDOW: usize = 32;
+    /// Context of a compare-and-swap.
+    const SWAP: usize = WINDOW;
+    let rig = Rig::open(rank, &spec())?;
+    let (mine, _mr, remotes) = rig.share_buf(Buf::new(8), REMOTE)?;
+    let at = from(&remotes, 0, 0)?;
+    let mut drawn = Bitmap(Vec::new());
+    if rank.index != 0 {
+        // At most one compare-and-swap for ten additions draws a ticket.
+        drawn.0.resize(DRAWS * (rank.count - 1) / 7, 0);
+        let one = Ioc { buf: Buf::of(&1_u64.to_le_bytes()), count: 1 };
+        let (results, compared, swapped) = (Buf::new(8 * WINDOW + 8), Buf::new(8), Buf::new(8));
+        let result = |slot: usize| results.sub(8 * slot, 8);
+        let mut free: Vec<usize> = (0..WINDOW).collect();
+        let (mut posted, mut ended, mut guess) = (0, 0, 0);
+        let mut is_swapping = false;
+        while ended < DRAWS || is_swapping {
+            if let Some(slot) = free.pop().filter(|_| posted < DRAWS) {
+                let place = at.sum(rig.to(0), slot);
+                rig.post(|| rig.ep.fetch_atomic(&place, one, result(slot)))?;
+                posted += 1;
+                continue;
+            }
+            // A successful one draws a ticket as well.
+            if ended % 10 == 0 && guess != 0 && !is_swapping && ended < DRAWS {
+                is_swapping = true;
+                compared.store_u64(0, guess);
+                swapped.store_u64(0, guess + 1);
+                let place = at.atomic(rig.to(0), sys::FI_UINT64, sys::FI_CSWAP, SWAP);
+                let operand = Ioc { buf: swapped, count: 1 };
+                rig.post(|| rig.ep.compare_atomic(&place, operand, compared, result(SWAP)))?;
+            }
+            let slot = rig.next(&rig.tx)?.context;
+            let seen = result(slot).load_u64(0);
+            if slot != SWAP {
+                drawn.set(seen)?;
+                (ended, guess) = (ended + 1, seen + 1);
+                free.push(slot);
+            } else {
+                is_swapping = false;
+                if seen == compared.load_u64(0) {
+                    drawn.set(seen)?;
+                }
+            }
+        }
+    }
+    rig.barrier()?;
+    let mut all = Bitmap(Vec::new());
+    for part in rig.exchange(&drawn.0)? {
+        all.join(&part)?;
+    }
+    if rank.index == 0 {
+        let count = mine.load_u64(0);
+        check!(count >= (DRAWS * (rank.count - 1)) as u64, "{count} tickets");
+        check_eq!(all.count(), count);
+        check!(all.has_first(count), "a ticket was skipped");
+    }
+    rig.barrier()
+}
+
+/// Set of small numbers.
+struct Bitmap(Vec<u8>);
+
+impl Bitmap {
+    fn set(&mut self, number: u64) -> Outcome {
+        let at = usize::try_from(number / 8).map_err(Fail::here)?;
+        let bits = self.0.get_mut(at).ok_or_else(|| Fail::here(format_args!("{number}")))?;
+        check!(*bits & 1 << (number % 8) == 0, "{number} was drawn twice by one rank");
+        *bits |= 1 << (number % 8);
+        Ok(())
+    }
+
+    /// Adds a disjoint set.
+    fn join(&mut self, other: &[u8]) -> Outcome {
+        self.0.resize(self.0.len().max(other.len()), 0);
+        for (mine, bits) in self.0.iter_mut().zip(other) {
+            check!(*mine & bits == 0, "two ranks drew one ticket");
+            *mine |= bits;
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> u64 {
+        self.0.iter().map(|bits| u64::from(bits.count_ones())).sum()
+    }
+
+    /// Whether it contains the first `count` numbers.
+    fn has_first(&self, count: u64) -> bool {
+        let is_in = |number: u64| {
+            let bits = usize::try_from(number / 8).ok().and_then(|at| self.0.get(at));
+            bits.is_some_and(|bits| bits & 1 << (number % 8) != 0)
+        };
+        (0..count).all(is_in)
+    }
 }
 
 /// Tests a lock made of compare-and-swap, which guards plain memory.

@@ -2,6 +2,7 @@
 //! The cases, one file for each area; their names begin with the area.
 
 mod absent_peers;
+mod any_source;
 mod atomic;
 mod atomic_shared;
 mod av;
@@ -98,6 +99,7 @@ const AREAS: &[&[Case]] = &[
     tagged::CASES,
     peek::CASES,
     match_complete::CASES,
+    any_source::CASES,
     peer::CASES,
     peer_sources::CASES,
     multi_recv::CASES,

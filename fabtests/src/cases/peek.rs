@@ -35,7 +35,7 @@ pub(super) fn context() -> Buf {
 }
 
 /// Peeks once; `None` when there is no such message.
-fn look(
+pub(super) fn look(
     rig: &Rig<'_>,
     src: u64,
     tag: u64,

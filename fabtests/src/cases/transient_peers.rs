@@ -9,7 +9,15 @@ use std::sync::Arc;
 
 use scif_fabtests::prelude::*;
 
-pub(crate) const CASES: &[Case] = &[case("transient_peers/leave_no_state", 2, leave_no_state)];
+pub(crate) const CASES: &[Case] = &[
+    case("transient_peers/leave_no_state", 2, leave_no_state),
+    case("transient_peers/connect_and_close_at_once", 2, connect_and_close_at_once),
+];
+
+/// Number of rounds in which both ranks connect endpoints to each other.
+const ROUNDS: u64 = 200;
+/// Number of endpoints of each rank in a round.
+const ENDPOINTS: usize = 8;
 
 /// Number of peers before the first measurement, after which tables and heap have their size.
 const WARM_UP: usize = 500;
@@ -91,14 +99,7 @@ fn open(rig: &mut Rig<'_>, ports: &mut impl Iterator<Item = u16>) -> Outcome<Arc
         rig.info.set_src_addr(&name);
         match Ep::open(&rig.domain, &rig.info) {
             Err(Errno::EADDRINUSE) => continue,
-            opened => {
-                let ep = opened?;
-                ep.attach(&rig.av, 0)?;
-                ep.attach(&rig.tx.cq, sys::FI_TRANSMIT)?;
-                ep.attach(&rig.rx.cq, sys::FI_RECV)?;
-                ep.enable()?;
-                return Ok(ep);
-            }
+            opened => return enabled(rig, opened?),
         }
     }
     Err(Fail::here("no port is free"))
@@ -115,4 +116,83 @@ fn visit(rig: &mut Rig<'_>, ports: &mut impl Iterator<Item = u16>) -> Outcome {
         rig.sent(3)?;
     }
     Ok(())
+}
+
+/// Tests that the endpoints of two ranks connect to each other at the same time, and close while
+/// messages are under way: each message before comes once, and no descriptor is left.
+fn connect_and_close_at_once(rank: &Rank) -> Outcome {
+    const SIZES: [usize; 4] = [8, 3000, 40_000, 200];
+    let rig = Rig::open(rank, &Spec::messages(true))?;
+    let idle = sandbox::open_files()?;
+    for round in 0..ROUNDS {
+        let endpoints: Vec<Arc<Ep>> =
+            (0..ENDPOINTS).map(|_| open_any(&rig)).collect::<Outcome<_>>()?;
+        let mut names = Vec::new();
+        for ep in &endpoints {
+            names.extend(ep.name()?);
+        }
+        let all = rig.exchange(&names)?;
+        let theirs = all.get(rank.peer()).ok_or_else(|| Fail::here("no names of the peer"))?;
+        let (count, peers) = rig.av.insert_many(theirs, ENDPOINTS, 0)?;
+        check_eq!(count, ENDPOINTS);
+        let seed = |from: usize, at: usize| round * 100 + (from * ENDPOINTS + at) as u64;
+        let len = |at: usize| {
+            SIZES
+                .get((at + usize::try_from(round).unwrap_or(0)) % SIZES.len())
+                .copied()
+                .unwrap_or(8)
+        };
+        let mut bufs = Vec::new();
+        // Endpoint `at` communicates with the same one of the peer, and sends to the next one.
+        for (at, ep) in endpoints.iter().enumerate() {
+            for from in [at, (at + ENDPOINTS - 1) % ENDPOINTS] {
+                let buf = Buf::new(len(from));
+                let tag = u64::from(from != at);
+                rig.post(|| ep.trecv(buf, sys::FI_ADDR_UNSPEC, tag, 0, bufs.len()))?;
+                bufs.push((buf, seed(rank.peer(), from)));
+            }
+        }
+        rig.barrier()?;
+        for (at, ep) in endpoints.iter().enumerate() {
+            for (tag, to) in [(0, at), (1, (at + 1) % ENDPOINTS)] {
+                let to = peers.get(to).copied().unwrap_or(sys::FI_ADDR_NOTAVAIL);
+                rig.post(|| ep.tsend(Buf::pattern(len(at), seed(rank.index, at)), to, tag, at))?;
+            }
+        }
+        for _ in 0..2 * ENDPOINTS {
+            let entry = rig.next(&rig.rx)?;
+            let received = bufs.get(entry.context).ok_or_else(|| Fail::here("no such receive"))?;
+            check_eq!(received.0.differs(entry.len, received.1), None);
+            check_eq!(entry.len, received.0.len());
+            rig.next(&rig.tx)?;
+        }
+        // A close waits for its own messages for a limited time only.
+        rig.barrier()?;
+        for (ep, to) in endpoints.iter().zip(&peers) {
+            let sent = ep.tsend(Buf::new(40_000), *to, 0, 1);
+            check!(matches!(sent, Ok(()) | Err(Errno::EAGAIN)), "{sent:?}");
+        }
+        drop(endpoints);
+        rig.av.remove(&peers, 0)?;
+        // Of the sends that the close has cancelled, or not.
+        rig.barrier()?;
+        rig.pump()?;
+        while rig.tx.take().is_some() {}
+    }
+    rig.wait("the end of all connections", || Ok((sandbox::open_files()? <= idle).then_some(())))?;
+    rig.barrier()
+}
+
+/// Opens an endpoint at any port.
+fn open_any(rig: &Rig<'_>) -> Outcome<Arc<Ep>> {
+    enabled(rig, Ep::open(&rig.domain, &rig.info)?)
+}
+
+/// Binds the objects of the rig to an endpoint, and enables it.
+fn enabled(rig: &Rig<'_>, ep: Arc<Ep>) -> Outcome<Arc<Ep>> {
+    ep.attach(&rig.av, 0)?;
+    ep.attach(&rig.tx.cq, sys::FI_TRANSMIT)?;
+    ep.attach(&rig.rx.cq, sys::FI_RECV)?;
+    ep.enable()?;
+    Ok(ep)
 }

@@ -34,7 +34,9 @@
 # Environment: PROV (scif); FT_ONLY, a bash pattern that names of tests must match; FT_EXCLUDE, a
 # file of patterns instead of scif.exclude; FT_NOTRUN, a file of tests that may be not run, instead
 # of scif.notrun (empty: all may, as with other providers); FT_TIMEOUT, seconds for a test (120);
-# FT_LOG, file for the whole output (a temporary file).
+# FT_LOG, file for the whole output (a temporary file); FT_ARGS, options for every program with a
+# partner, such as -E. FT_NET is a network of FI_SCIF_NET: servers and clients then run on two hosts
+# (../net/hosts.sh), for which hosts.exclude and hosts.notrun are the defaults. That needs root.
 set -u -o pipefail
 
 HERE=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -51,17 +53,25 @@ shift
 export BIN=$PREFIX/bin
 [ -r "$BIN/runfabtests.sh" ] || die "no $BIN/runfabtests.sh: is fabtests installed there?"
 export PROV=${PROV:-scif}
-export EXCLUDE=${FT_EXCLUDE:-$HERE/test_configs/scif/scif.exclude}
+lists=$HERE/test_configs/scif/${FT_NET:+hosts}
+[ -n "${FT_NET:-}" ] || lists+=scif
+export EXCLUDE=${FT_EXCLUDE:-$lists.exclude}
 [ -r "$EXCLUDE" ] || die "cannot read $EXCLUDE"
-NOTRUN=${FT_NOTRUN-$([ "$PROV" != scif ] || echo "$HERE/test_configs/scif/scif.notrun")}
+NOTRUN=${FT_NOTRUN-$([ "$PROV" != scif ] || echo "$lists.notrun")}
 [ -z "$NOTRUN" ] || [ -r "$NOTRUN" ] || die "cannot read $NOTRUN"
-export CONFIGS=$HERE/test_configs/scif PATH="$BIN:$PATH"
+export HERE CONFIGS=$HERE/test_configs/scif PATH="$BIN:$PATH"
 export LD_LIBRARY_PATH="$PREFIX/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 
 # Otherwise every test except those of `neg` would count as not run.
 if [ -x "$BIN/fi_info" ]; then
     "$BIN/fi_info" -p "$PROV" >/dev/null ||
         die "libfabric in $PREFIX has no provider $PROV: set FI_PROVIDER_PATH"
+fi
+
+if [ -n "${FT_NET:-}" ]; then
+    . "$HERE/../net/hosts.sh"
+    hosts_possible || die "no right to make hosts: not run"
+    export FT_NET FI_SCIF_NET=$FT_NET
 fi
 
 isolate=(unshare --fork --pid --mount-proc --kill-child)

@@ -7,15 +7,27 @@
 # Tests, their processes and their arguments follow fabtests' runfabtests.sh, whose lists are read
 # from it: a server, a second later a client. A test has passed when all processes end with 0. It
 # was not run when all end with FI_ENODATA, or all with FI_ENOSYS; else it has failed.
+#
+# With FT_NET the processes of a test run on two hosts: the server and every second client on the
+# first, the other clients on the second.
 set -u
 
 ENODATA=61
 ENOSYS=38
+# Addresses of the first host and of the second.
 HOST=127.0.0.1
+OTHER=$HOST
 TIMEOUT=${FT_TIMEOUT:-120}
 
 cd "$WORK" || exit 2
 ip link set lo up 2>/dev/null
+if [ -n "${FT_NET:-}" ]; then
+    . "$HERE/../net/hosts.sh"
+    trap hosts_down EXIT
+    hosts_up 2 || exit 2
+    HOST=$HOSTS_NET.1
+    OTHER=$HOSTS_NET.2
+fi
 
 # Prints the lines of a list of runfabtests.sh.
 list_of() {
@@ -57,9 +69,17 @@ record() {
 }
 
 # start NAME COMMAND...: runs in the background, within the time limit; stores its process id in
-# LAST.
+# LAST. On a host the command ends with the process that entered it.
 start() {
-    timeout -k 5 "$TIMEOUT" "${@:2}" >"said.$1" 2>&1 &
+    local enter=()
+    if [ -n "${FT_NET:-}" ]; then
+        case $1 in
+            client | client*[13579]) enter=("${HOSTS_PIDS[2]}") ;;
+            *) enter=("${HOSTS_PIDS[1]}") ;;
+        esac
+        enter=(nsenter -t "${enter[0]}" -a setpriv --pdeathsig KILL)
+    fi
+    timeout -k 5 "$TIMEOUT" ${enter[@]+"${enter[@]}"} "${@:2}" >"said.$1" 2>&1 &
     LAST=$!
 }
 
@@ -100,7 +120,7 @@ pair() {
     start server "${@:2}" -s "$HOST"
     server=$LAST
     sleep 1
-    start client "${@:2}" -s "$HOST" "$HOST"
+    start client "${@:2}" -s "$OTHER" "$HOST"
     client=$LAST
     wait "$client"
     client_status=$?
@@ -273,7 +293,11 @@ run_set() {
     fi
     for test in "${list[@]}"; do
         test=${test//SERVER_ADDR/$HOST}
-        test=${test//GOOD_ADDR/$HOST}
+        test=${test//GOOD_ADDR/$OTHER}
+        case $1 in
+            unit | neg | regression | multinode) ;;
+            *) [[ $test == "alone "* ]] || test+=${FT_ARGS:+ $FT_ARGS} ;;
+        esac
         read -ra words <<<"${test#alone }"
         words=("$BIN/${words[0]}" "${words[@]:1}")
         case $1 in

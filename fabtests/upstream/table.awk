@@ -67,6 +67,7 @@ END {
     }
     if (left_cnt) print ""
     for (i = 1; i <= left_cnt; i++) print left[i]
+    printf "\n%d passed, %d failed\n", total["pass"], total["fail"]
     if (!total["pass"]) { print "no test passed"; exit 1 }
     exit total["fail"] > 0
 }

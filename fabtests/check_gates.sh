@@ -358,6 +358,15 @@ mpi() {
 hosts() {
     gate "jobs that span two hosts"
     cases_of "two hosts" hosts fabtests/net/check.sh
+    cases_of "conformance: a sample" hosts-sample fabtests/net/suites.sh "${HOSTS_SAMPLE[@]}"
+}
+HOSTS_SAMPLE=(any_source/ msg/send tagged/directed peek/source peek/claim rma/write rma/read
+    atomic/base atomic_shared/ order/small cntr/rma fence/)
+
+hosts_suites() {
+    gate "suites between two hosts"
+    cases_of "conformance, libfabric's own suite" hosts-suites fabtests/net/suites.sh
+    grep -h '^not tried here' "$LOGS/hosts-suites.log" | sed 's/^/     /'
 }
 
 mpi_restricted() {

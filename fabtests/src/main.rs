@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
+use excused::Excuse;
 use scif_fabtests::fi::Lib;
 use scif_fabtests::harness::leak_check::Before;
 use scif_fabtests::harness::output::print_line;
@@ -78,6 +79,20 @@ struct Names {
     /// The transport is a driver: leave out the cases that do not concern it, with the reasons
     #[arg(long)]
     over_driver: bool,
+    /// Ranks are on several hosts: leave out the cases that concern one host, with the reasons
+    #[arg(long, conflicts_with = "over_driver")]
+    over_network: bool,
+}
+
+impl Names {
+    /// Returns the cases that are not run.
+    fn excused(&self) -> &'static [Excuse] {
+        match (self.over_driver, self.over_network) {
+            (true, _) => excused::OVER_A_DRIVER,
+            (false, true) => excused::OVER_A_NETWORK,
+            (false, false) => &[],
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -156,17 +171,16 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
         target.seed
     ));
     let mut score = Score::default();
-    if args.names.over_driver {
-        for begin in excused::of_none() {
-            print_line(&format!("FAIL     excused.rs: no case: {begin}"));
-            score.failed += 1;
-        }
+    let excused = args.names.excused();
+    for begin in excused::of_none(excused) {
+        print_line(&format!("FAIL     excused.rs: no case: {begin}"));
+        score.failed += 1;
     }
     let before = Before::look();
     let strict = args.strict || args.prov == "scif";
     for _ in 0..args.repeat {
         for case in &chosen {
-            if let Some(reason) = excused::reason(case.name).filter(|_| args.names.over_driver) {
+            if let Some(reason) = excused::reason(excused, case.name) {
                 print_line(&format!("excused  {} ({reason})", case.name));
                 score.excused += 1;
                 continue;
@@ -188,7 +202,7 @@ fn be_parent(args: &Args, target: &Target) -> ExitCode {
         ));
     }
     if score.excused > 0 {
-        print_line(&format!("{} cases excused: they do not concern a driver", score.excused));
+        print_line(&format!("{} cases excused: they do not concern this transport", score.excused));
     }
     print_line(&format!(
         "conformance (libfabric {}): {} passed, {} failed",

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+# Conformance cases whose ranks are on two hosts, the even ones on the first and the odd ones on the
+# second, and libfabric's own suite with servers and clients on two hosts. The hosts are namespaces
+# of this machine (hosts.sh). Needs root. The provider and the programs are built before.
+#   suites.sh           all of AREAS and SETS
+#   suites.sh CASE...   these conformance cases, over tcp
+# UPSTREAM is the prefix of an installed fabtests (../upstream/run.sh).
+set -u -o pipefail
+. "$(dirname "$0")/../mpi/setup.sh"
+. "$(dirname "$0")/../mpi/stacks.sh"
+. "$(dirname "$0")/../gates.sh"
+. "$(dirname "$0")/hosts.sh"
+
+# Areas of messages and one-sided operations, of their order and objects. Death is tested by
+# check.sh: operations to a dead peer of another host wait for the network.
+AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ bad_rma/ atomic/
+    atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/)
+# Areas for libfabric 1.17, whose processes start more slowly.
+AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ atomic/ order/)
+# Sets of libfabric's suite.
+SETS=(unit functional short multinode)
+
+trap hosts_down EXIT
+gate "suites between two hosts"
+if ! hosts_possible; then
+    failed "needs root and namespaces"
+    gate_end
+    verdict
+    exit
+fi
+hosts_up 2 || die "suites.sh: the hosts cannot be set up"
+export HOSTS_RUN
+
+# conformance LIBRARY_DIRECTORY NET [CASES...]
+conformance() {
+    FI_PROVIDER_PATH=$PROVIDER_DIR FI_SCIF_NET=$2 SCIF_DOMAIN=hosts \
+        timeout -k 10 3000 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" \
+        --prov "$PROVIDER" --over-network --wrap "$ROOT/fabtests/net/rank.sh" "${@:3}"
+}
+
+# upstream OPTIONS: the programs of fabtests with these options.
+upstream() {
+    FI_PROVIDER_PATH=$PROVIDER_DIR FT_NET=tcp FT_ARGS=$1 FT_LOG=$LOGS/net-upstream$1.records \
+        "$ROOT/fabtests/upstream/run.sh" "$UPSTREAM" "${SETS[@]}"
+}
+
+if [ $# != 0 ]; then
+    cases_of "conformance over tcp" net-conformance-sample \
+        conformance "$(wheel_libfabric)" tcp "$@"
+else
+    cases_of "conformance over tcp" net-conformance-tcp \
+        conformance "$(wheel_libfabric)" tcp "${AREAS[@]}"
+    cases_of "conformance over net of Debian" net-conformance-net \
+        conformance "$(debian_libfabric)" net "${AREAS_NET[@]}"
+    if [ -x "${UPSTREAM:=/usr/local}/bin/runfabtests.sh" ]; then
+        cases_of "fabtests over tcp" net-upstream upstream ""
+        SETS=(functional short)
+        cases_of "fabtests over tcp, addresses exchanged out of band" net-upstream-E upstream -E
+    else
+        echo "not tried here: libfabric's own suite (no fabtests in $UPSTREAM; set UPSTREAM)"
+    fi
+fi
+gate_end
+verdict

@@ -4,9 +4,9 @@
 //! Not about pinning (`kernel_mode`).
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use scif::sorted::SortedMap;
 use scif::sys::process;
 
 use crate::endpoint::Epd;
@@ -28,7 +28,7 @@ struct PinnedWindow {
 pub(crate) struct Pins {
     windows: Mutex<Vec<PinnedWindow>>,
     /// Number of `PeerPages` in use, by token of the endpoint.
-    peer_pages: Mutex<BTreeMap<u64, usize>>,
+    peer_pages: Mutex<SortedMap<u64, usize>>,
 }
 
 impl Pins {
@@ -89,7 +89,7 @@ impl Pins {
 
     /// Counts pages of the peer, which prevent the close of their endpoint.
     pub(crate) fn get_peer_pages(&self, token: u64) {
-        *take(&self.peer_pages).entry(token).or_default() += 1;
+        *take(&self.peer_pages).get_or_insert_with(token, || 0) += 1;
     }
 
     /// Undoes one [`Pins::get_peer_pages`].

@@ -6,12 +6,13 @@
 //! table needs no system call. An unknown number (inherited, or made by dup) is identified once by
 //! fstat. The thread starts with the first endpoint and again in a forked child.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustix::io::Errno;
 use scif::names::Names;
+use scif::sorted::SortedMap;
 use scif::sys::epoll::{self, Epoll};
 use scif::sys::{descriptor, fork, pages, process, thread};
 use scif::{Config, PortId};
@@ -45,11 +46,11 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 pub(crate) struct Service {
     epoll: Arc<Epoll>,
-    pub(crate) watched: BTreeMap<u64, Arc<Epd>>,
+    pub(crate) watched: SortedMap<u64, Arc<Epd>>,
     next_token: u64,
     /// Deadlines of connects for which no thread of this process waits, with the tokens of their
     /// endpoints.
-    pub(crate) deadlines: BTreeSet<(u64, u64)>,
+    pub(crate) deadlines: SortedMap<(u64, u64), ()>,
     /// Closed endpoints whose windows RMAs still use, with the time at which each was found closed.
     pub(crate) in_use: Vec<(u64, Arc<Epd>)>,
     /// Time at which the thread wakes in any case.
@@ -132,9 +133,9 @@ impl Inner {
             table: Box::leak(Box::new(RwLock::new(Vec::new()))),
             service: Mutex::new(Service {
                 epoll: Arc::new(Epoll::new()?),
-                watched: BTreeMap::new(),
+                watched: SortedMap::new(),
                 next_token: 0,
-                deadlines: BTreeSet::new(),
+                deadlines: SortedMap::new(),
                 in_use: Vec::new(),
                 wakes: 0,
                 generation: fork::generation(),
@@ -196,8 +197,8 @@ impl Inner {
         *presence = nodes::appear(&self.domain, self.config.node)?;
         service.epoll.add(&*presence, Kind::Question as u64)?;
         drop(presence);
-        let mut deadlines = BTreeSet::new();
-        for (&token, epd) in &service.watched {
+        let mut deadlines = SortedMap::new();
+        for (&token, epd) in service.watched.iter() {
             service.epoll.add_hangup(&epd.bell, token << 2 | Kind::Descriptor as u64)?;
             if let Some(listener) =
                 take(&epd.port_socket).as_ref().filter(|_| epd.sharer.state() == State::Listening)
@@ -216,7 +217,7 @@ impl Inner {
                 // gives it up. It misses an answer that the parent took and could not leave in the
                 // hand-off.
                 service.epoll.add(&pending.socket, token << 2 | Kind::Link as u64)?;
-                deadlines.insert((epd.sharer.deadline(), token));
+                deadlines.insert((epd.sharer.deadline(), token), ());
             }
         }
         service.deadlines = deadlines;
@@ -267,7 +268,7 @@ impl Inner {
     pub(crate) fn limit_connect(&self, epd: &Epd) {
         let deadline = epd.sharer.deadline();
         let mut service = take(&self.service);
-        service.deadlines.insert((deadline, epd.token));
+        service.deadlines.insert((deadline, epd.token), ());
         if deadline < service.wakes {
             // The thread sleeps past the deadline. Later deadlines need no second signal.
             service.wakes = deadline;

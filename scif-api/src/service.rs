@@ -228,7 +228,7 @@ pub(super) fn cut_off(inner: &Inner, epd: &Arc<Epd>) -> Option<bool> {
 /// `most`.
 fn nap(inner: &Inner, most: Option<u64>) -> Option<u64> {
     let mut service = take(&inner.service);
-    let due = service.deadlines.first().map(|&(deadline, _)| deadline);
+    let due = service.deadlines.first().map(|(&(deadline, _), ())| deadline);
     if due.is_none() && most.is_none() {
         service.wakes = u64::MAX;
         return None;
@@ -248,7 +248,8 @@ fn give_up_due(inner: &Inner) {
             return;
         }
         let now = now_ns();
-        while let Some(&first) = service.deadlines.first().filter(|(deadline, _)| *deadline <= now)
+        while let Some(&first) =
+            service.deadlines.first().map(|(at, ())| at).filter(|(deadline, _)| *deadline <= now)
         {
             service.deadlines.remove(&first);
             due.extend(service.watched.get(&first.1).cloned());

@@ -60,6 +60,8 @@ mod remote_reads;
 #[doc(hidden)]
 pub mod segment;
 pub mod slab;
+#[doc(hidden)]
+pub mod sorted;
 mod spelling;
 #[doc(hidden)]
 pub mod sys;

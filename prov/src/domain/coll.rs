@@ -3,10 +3,11 @@
 //!
 //! Semantics: fi_collective(3).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 
 use libfabric_sys as fi;
 use scif::PortId;
+use scif::sorted::SortedMap;
 use scif_ring::copy::Mem;
 
 use crate::base::errno::Errno;
@@ -68,7 +69,7 @@ pub(crate) fn join(
             .collect(),
         slots: ranked.iter().map(|(_, slot)| *slot).collect(),
         rank: ranked.iter().position(|(id, _)| *id == own).unwrap_or(0),
-        ops: BTreeMap::new(),
+        ops: SortedMap::new(),
         last: 0,
         lost: HashSet::new(),
         broken: None,

@@ -69,7 +69,7 @@ pub(crate) fn run(st: &mut DomainState) {
             Ok(()) => {}
             Err(fi::FI_EAGAIN) => {
                 held.push(place);
-                st.triggers.waiting.entry(place).or_default().insert(turn, work);
+                st.triggers.waiting.get_or_insert_with(place, Default::default).insert(turn, work);
             }
             Err(err) => {
                 fail(st, &work, err);

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use scif::slab::Slab;
+use scif::sorted::SortedMap;
 
 use crate::base::atomic_ops::element::AtomicKind;
 use crate::engine::types::args::RmaIov;
@@ -101,7 +102,7 @@ impl Work {
 /// Waiting work of a domain.
 #[derive(Debug, Default)]
 pub(crate) struct Triggers {
-    pub(crate) waiting: BTreeMap<WatchedCntr, BTreeMap<Turn, Work>>,
+    pub(crate) waiting: SortedMap<WatchedCntr, BTreeMap<Turn, Work>>,
     posted: u64,
 }
 
@@ -114,7 +115,7 @@ impl Triggers {
     pub(crate) fn push(&mut self, when: Condition, work: Work) {
         self.posted += 1;
         let turn = (when.threshold, self.posted);
-        let place = self.waiting.entry((when.cntr, when.errors)).or_default();
+        let place = self.waiting.get_or_insert_with((when.cntr, when.errors), Default::default);
         place.insert(turn, work);
     }
 
@@ -141,7 +142,7 @@ impl Triggers {
     /// Removes all work that `choose` accepts. The first argument of `choose` is the counter.
     pub(crate) fn take(&mut self, mut choose: impl FnMut(u32, &Work) -> bool) -> Vec<Work> {
         let mut taken = Vec::new();
-        for (place, list) in &mut self.waiting {
+        for (place, list) in self.waiting.iter_mut() {
             let chosen = list.iter().filter(|(_, work)| choose(place.0, work));
             let turns: Vec<_> = chosen.map(|(turn, _)| *turn).collect();
             taken.extend(turns.iter().filter_map(|turn| list.remove(turn)));

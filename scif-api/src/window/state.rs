@@ -4,9 +4,9 @@
 //!
 //! Not shared with other sharers: each process has its own mappings.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
+use scif::sorted::SortedMap;
 use scif::sys::mmap::Mapping;
 use scif::sys::pages::{self, Area, FileId};
 use scif::sys::{family, maps};
@@ -26,11 +26,11 @@ type Key = (bool, u64);
 
 #[derive(Debug, Default)]
 struct Known {
-    copies: BTreeMap<Key, Arc<Mapping>>,
+    copies: SortedMap<Key, Arc<Mapping>>,
     /// Parts of the peer's arena that the program mapped, and may still map.
     mapped: Vec<Part>,
     /// Answers of the peer to `MappedQuery`, by serial number.
-    answers: BTreeMap<u32, bool>,
+    answers: SortedMap<u32, bool>,
     /// Whether this process ever registered pages that were not moved.
     unmoved: bool,
     /// Ranges of deleted windows on which RMA may be in progress, by offset and length.

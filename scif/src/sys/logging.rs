@@ -16,7 +16,6 @@
 //! line is printed.
 
 use std::any::Any;
-use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Write;
 use std::panic::{Location, PanicHookInfo};
@@ -31,22 +30,26 @@ use super::time::now_ns;
 /// Causes that have been logged in this process.
 #[derive(Debug)]
 pub struct OnceEach<C> {
-    said: Mutex<BTreeSet<C>>,
+    said: Mutex<Vec<C>>,
     most: usize,
 }
 
-impl<C: Ord> OnceEach<C> {
+impl<C: Eq> OnceEach<C> {
     /// Returns an empty set that takes at most `most` causes; later ones are not logged, so that a
     /// peer cannot make it grow.
     #[must_use]
     pub const fn new(most: usize) -> OnceEach<C> {
-        OnceEach { said: Mutex::new(BTreeSet::new()), most }
+        OnceEach { said: Mutex::new(Vec::new()), most }
     }
 
     /// Whether this is the first call with `cause`, which the caller then logs.
     pub fn first(&self, cause: C) -> bool {
         let mut said = lock(&self.said);
-        said.len() < self.most && said.insert(cause)
+        let is_first = said.len() < self.most && !said.contains(&cause);
+        if is_first {
+            said.push(cause);
+        }
+        is_first
     }
 }
 

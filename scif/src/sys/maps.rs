@@ -182,8 +182,9 @@ pub fn except_parts(areas: &[Area]) -> Vec<Area> {
     for area in areas {
         let mut begin = area.begin;
         // Includes one that begins before the area and reaches into it.
-        let before = parts.range(..begin).next_back();
-        for (&from, &to) in before.into_iter().chain(parts.range(area.begin..area.end)) {
+        let before = parts.before(&begin).last();
+        let within = parts.since(&begin).iter().take_while(|(from, _)| *from < area.end);
+        for &(from, to) in before.into_iter().chain(within) {
             if from > begin {
                 out.push(area.between(begin, from));
             }

@@ -2,7 +2,6 @@
 //! Anonymous memory with a descriptor for other processes, and the seals that make it safe to map
 //! memory from another process. See `memfd_create(2)`, F_ADD_SEALS in `fcntl(2)`.
 
-use std::collections::BTreeSet;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Once;
 
@@ -106,7 +105,7 @@ pub(crate) fn file_limit() -> u64 {
 /// ENOENT: no such process. EACCES: the process may not be inspected.
 pub(crate) fn open_named(pid: i32, name: &str, most: usize) -> Result<Vec<OwnedFd>, Errno> {
     let wanted = format!("/memfd:{name} (deleted)");
-    let (mut found, mut known) = (Vec::new(), BTreeSet::new());
+    let (mut found, mut known) = (Vec::new(), Vec::new());
     for entry in rustix::fs::Dir::new(rustix::fs::open(
         format!("/proc/{pid}/fd"),
         rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::CLOEXEC,
@@ -117,8 +116,14 @@ pub(crate) fn open_named(pid: i32, name: &str, most: usize) -> Result<Vec<OwnedF
         let path = format!("/proc/{pid}/fd/{}", entry?.file_name().to_string_lossy());
         let is_it = rustix::fs::readlink(&path, Vec::new())
             .is_ok_and(|target| target.as_bytes() == wanted.as_bytes());
-        let mut is_new =
-            || rustix::fs::stat(&path).is_ok_and(|file| known.insert((file.st_dev, file.st_ino)));
+        let mut is_new = || {
+            rustix::fs::stat(&path).is_ok_and(|file| {
+                let id = (file.st_dev, file.st_ino);
+                let is_new = !known.contains(&id);
+                known.push(id);
+                is_new
+            })
+        };
         if is_it && is_new() {
             if let Ok(fd) = open_without_waiting(&path, rustix::fs::OFlags::RDONLY) {
                 found.push(fd);

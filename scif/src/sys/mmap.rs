@@ -9,7 +9,6 @@
 #![expect(unsafe_code, reason = "mmap, and views of mapped memory whose range is checked here")]
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::ptr::{NonNull, null_mut};
 
@@ -24,6 +23,7 @@ use scif_ring::{
 use super::fork::{self, Maker};
 use super::parts::parts;
 use super::{at_exit, large, sigbus};
+use crate::sorted::SortedMap;
 
 /// Size in bytes of a small page.
 pub const PAGE: usize = 4096;
@@ -98,7 +98,7 @@ impl Mapping {
         at: *mut std::ffi::c_void,
         len: usize,
         writable: bool,
-        parts: &mut BTreeMap<usize, usize>,
+        parts: &mut SortedMap<usize, usize>,
     ) -> Result<Mapping, Errno> {
         for advice in [rustix::mm::Advice::LinuxDontFork, rustix::mm::Advice::LinuxDontDump] {
             // SAFETY: changes no byte of the range just mapped.

@@ -3,15 +3,15 @@
 //!
 //! Not about the mappings (`mmap`). A forked child has none of them.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard};
 
 use super::errno::lock;
+use crate::sorted::SortedMap;
 
 /// Begin and end of each range.
-static PARTS: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
+static PARTS: Mutex<SortedMap<usize, usize>> = Mutex::new(SortedMap::new());
 
 /// Returns the list, for a caller in a section of `fork`: no fork finds the lock taken.
-pub(super) fn parts() -> MutexGuard<'static, BTreeMap<usize, usize>> {
+pub(super) fn parts() -> MutexGuard<'static, SortedMap<usize, usize>> {
     lock(&PARTS)
 }

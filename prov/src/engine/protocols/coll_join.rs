@@ -24,7 +24,7 @@ pub(crate) fn begin_groups(ep: &mut Endpoint, env: &mut Env<'_>) {
         return;
     };
     let mut begun = Vec::new();
-    for (addr, group) in &mut coll.groups {
+    for (addr, group) in coll.groups.iter_mut() {
         if group.id != 0 || group.rank != 0 || group.broken.is_some() {
             continue;
         }

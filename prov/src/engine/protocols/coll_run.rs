@@ -286,7 +286,7 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
     coll.inbox.forget_parts(peer);
     let mut ended = Vec::new();
     let mut waiting = Vec::new();
-    for (addr, group) in &mut coll.groups {
+    for (addr, group) in coll.groups.iter_mut() {
         if group.rank_of(peer).is_none() || !group.lost.insert(peer) {
             continue;
         }

@@ -3,11 +3,12 @@
 //!
 //! Not here: the execution of an operation (`protocols::coll_run`).
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
 use libfabric_sys as fi;
 use scif::PortId;
+use scif::sorted::SortedMap;
 use scif_ring::copy::Mem;
 
 use crate::base::atomic_ops;
@@ -62,7 +63,7 @@ pub(crate) struct Lengths {
 #[derive(Debug, Default)]
 pub(crate) struct Coll {
     /// Groups by the address that the application uses.
-    pub(crate) groups: BTreeMap<u64, Group>,
+    pub(crate) groups: SortedMap<u64, Group>,
     /// Addresses of groups by the identity that members use.
     pub(crate) by_id: HashMap<u64, u64>,
     /// Messages that wait for their operation.
@@ -94,7 +95,7 @@ pub(crate) struct Group {
     /// Number that the application uses for each rank.
     pub(crate) slots: Vec<usize>,
     pub(crate) rank: usize,
-    pub(crate) ops: BTreeMap<u64, Op>,
+    pub(crate) ops: SortedMap<u64, Op>,
     /// Number of the last operation posted.
     pub(crate) last: u64,
     /// Members that have ended.

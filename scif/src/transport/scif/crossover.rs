@@ -6,7 +6,6 @@
 //! rings are unused then. Not about implementations that name the length themselves
 //! ([`WindowCalls::dma_min`]).
 
-use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
@@ -16,6 +15,7 @@ use scif_ring::{AtomicCounter, Mem};
 use crate::failure::Failure;
 use crate::fence::Signal;
 use crate::segment::WINDOW_DATA;
+use crate::sorted::SortedMap;
 use crate::sys::errno::lock;
 use crate::sys::mmap::Mapping;
 use crate::sys::time::{cpu_relax_or_yield, now_ns, thread_cpu_ns};
@@ -64,7 +64,7 @@ struct NodeMeasurement {
 }
 
 /// Measurements by node. The lengths are the default until one succeeds.
-static MEASURED: Mutex<BTreeMap<u16, NodeMeasurement>> = Mutex::new(BTreeMap::new());
+static MEASURED: Mutex<SortedMap<u16, NodeMeasurement>> = Mutex::new(SortedMap::new());
 
 /// Buffers of failed measurements, which DMA may still use.
 static ABANDONED: Mutex<Vec<Arc<Mapping>>> = Mutex::new(Vec::new());
@@ -85,7 +85,7 @@ impl NodeLengths {
 
     /// Returns the lengths for peers on a node.
     pub(super) fn of(node: u16) -> Arc<NodeLengths> {
-        Arc::clone(&lock(&MEASURED).entry(node).or_default().lengths)
+        Arc::clone(&lock(&MEASURED).get_or_insert_with(node, Default::default).lengths)
     }
 
     /// Returns the length of one direction. The two are independent of each other.
@@ -164,7 +164,7 @@ fn measure_by(clocks: Clocks<'_>, node: u16, windows: &UnusedWindows<'_>) -> boo
     }
     let lengths = {
         let mut measured = lock(&MEASURED);
-        let of_node = measured.entry(node).or_default();
+        let of_node = measured.get_or_insert_with(node, Default::default);
         if std::mem::replace(&mut of_node.has_begun, true) {
             return true;
         }

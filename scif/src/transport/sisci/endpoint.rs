@@ -6,7 +6,7 @@
 //! connection.
 //! Not about the process at the other end (`link`).
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +20,7 @@ use super::library::{Library, LocalMap};
 use super::link::ProcessLink;
 use super::windows::{OwnSegment, PeerSegment};
 use crate::failure::Failure;
+use crate::sorted::SortedMap;
 use crate::sys::epoll::Event;
 use crate::sys::errno::lock;
 use crate::sys::time::now_ns;
@@ -84,9 +85,9 @@ struct SisciState {
     /// Monotonic time in nanoseconds until which new windows of a peer that did not answer stay
     /// unmapped.
     slow_until_ns: u64,
-    own_windows: BTreeMap<i64, OwnSegment>,
+    own_windows: SortedMap<i64, OwnSegment>,
     next_offset: i64,
-    peer_windows: BTreeMap<i64, Arc<PeerSegment>>,
+    peer_windows: SortedMap<i64, Arc<PeerSegment>>,
     /// Withdrawn windows that the peer has not left.
     leaving: HashSet<i64>,
 }
@@ -95,8 +96,8 @@ struct SisciState {
 #[derive(Debug)]
 pub(super) struct Rest {
     pub(super) token: u64,
-    _parts: (Option<BoundPort>, Option<Peer>, BTreeMap<i64, OwnSegment>),
-    _windows: BTreeMap<i64, Arc<PeerSegment>>,
+    _parts: (Option<BoundPort>, Option<Peer>, SortedMap<i64, OwnSegment>),
+    _windows: SortedMap<i64, Arc<PeerSegment>>,
     _requests: VecDeque<(ConnectRequest, Arc<ProcessLink>)>,
 }
 
@@ -169,9 +170,9 @@ impl SisciEndpoint {
             held: VecDeque::new(),
             unmapped: 0,
             slow_until_ns: 0,
-            own_windows: BTreeMap::new(),
+            own_windows: SortedMap::new(),
             next_offset: FIRST_OFFSET,
-            peer_windows: BTreeMap::new(),
+            peer_windows: SortedMap::new(),
             leaving: HashSet::new(),
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
@@ -486,7 +487,7 @@ impl SisciEndpoint {
     pub(super) fn peer_window(&self, far: i64) -> Result<Arc<PeerSegment>, Failure> {
         let state = self.lock();
         state.connected()?;
-        let found = state.peer_windows.range(..=far).next_back();
+        let found = state.peer_windows.at_or_before(&far);
         found.map(|(_, window)| Arc::clone(window)).ok_or(Failure::NoWindow)
     }
 

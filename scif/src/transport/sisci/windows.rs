@@ -4,7 +4,6 @@
 //! A segment grants reading and writing to whoever connects. The access of a window is checked by
 //! the initiator. Not about the frames that announce windows (`endpoint`).
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, TryLockError};
 
 use scif_ring::{AtomicFlag, Mem};
@@ -14,6 +13,7 @@ use super::frame::WindowCard;
 use super::functions::Sci;
 use super::library::{Library, LocalSegment, RemoteMap};
 use crate::failure::Failure;
+use crate::sorted::SortedMap;
 use crate::sys::errno::lock;
 
 /// Bit of an access: the peer may read.
@@ -28,7 +28,7 @@ pub(super) const RMA: u32 = 4;
 /// segment.
 #[derive(Debug)]
 pub(super) struct PageTable<S = LocalSegment> {
-    segments: Mutex<BTreeMap<usize, PageSegment<S>>>,
+    segments: Mutex<SortedMap<usize, PageSegment<S>>>,
 }
 
 impl<S> Default for PageTable<S> {
@@ -87,7 +87,7 @@ impl<S> PagesUse<S> {
         let mut segments = lock(&table.segments);
         let end = addr.checked_add(len).ok_or(SciCode::ILLEGAL_ADDRESS)?;
         let is_taken = segments.contains_key(&addr);
-        let found = segments.range_mut(..=addr).next_back();
+        let found = segments.at_or_before_mut(&addr);
         let (begin, segment) = match found.filter(|(begin, at)| **begin + at.len >= end) {
             Some((begin, segment)) if segment.segment.is_some() => (*begin, segment),
             Some(_) => return Err(SciCode::NOT_AVAILABLE),
@@ -95,7 +95,7 @@ impl<S> PagesUse<S> {
             None => {
                 let (id, segment) = make()?;
                 let made = PageSegment { len, id, segment: Some(segment), users: 0 };
-                (addr, segments.entry(addr).or_insert(made))
+                (addr, segments.get_or_insert_with(addr, || made))
             }
         };
         segment.users += 1;

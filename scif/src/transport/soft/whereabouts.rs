@@ -5,7 +5,6 @@
 //! The kernel lists the Unix sockets of a network namespace, including sockets of other domains,
 //! directories and users. Not on the path of a successful connection.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Mutex;
@@ -15,6 +14,7 @@ use super::wire::Build;
 use crate::addr::PortId;
 use crate::config::is_domain;
 use crate::logging::OnceEach;
+use crate::sorted::SortedMap;
 use crate::sys::errno::{keep_errno, lock};
 use crate::sys::process::{self, ShownPid};
 use crate::sys::time::now_ns;
@@ -34,7 +34,7 @@ const PORTS_MAX: usize = 8;
 
 /// Ports at which connects found no listener.
 #[derive(Debug, Default)]
-pub(crate) struct Refusals(Mutex<BTreeMap<PortId, RefusalRecord>>);
+pub(crate) struct Refusals(Mutex<SortedMap<PortId, RefusalRecord>>);
 
 #[derive(Clone, Copy, Debug)]
 struct RefusalRecord {
@@ -51,7 +51,7 @@ impl Refusals {
             return None;
         }
         let refusal =
-            known.entry(id).or_insert(RefusalRecord { since_ns: now_ns, is_reported: false });
+            known.get_or_insert_with(id, || RefusalRecord { since_ns: now_ns, is_reported: false });
         let for_ns = now_ns.saturating_sub(refusal.since_ns);
         if refusal.is_reported || for_ns < PATIENCE_NS {
             return None;
@@ -69,7 +69,7 @@ impl Refusals {
     }
 }
 
-static REFUSALS: Refusals = Refusals(Mutex::new(BTreeMap::new()));
+static REFUSALS: Refusals = Refusals(Mutex::new(SortedMap::new()));
 
 /// Notes that a connect to `id` succeeded: a later failure is timed anew.
 pub fn note_answer(id: PortId) {
@@ -182,10 +182,11 @@ impl Names {
 
     fn whereabouts_in(&self, list: &str, id: PortId) -> String {
         let own = Place::of(self);
-        let others: BTreeSet<Place> = list
+        let others: SortedMap<Place, ()> = list
             .lines()
             .filter_map(|line| Place::of_line(line, id))
             .filter(|place| *place != own)
+            .map(|place| (place, ()))
             .collect();
         let mut text = format!("This process (user {}) has ", process::uid());
         own.describe(&mut text);
@@ -197,7 +198,7 @@ impl Names {
             return text;
         }
         text.push_str("; an endpoint with that port has ");
-        for (at, place) in others.iter().take(NAMED_MAX).enumerate() {
+        for (at, place) in others.keys().take(NAMED_MAX).enumerate() {
             text.push_str(if at > 0 { ", another " } else { "" });
             place.describe(&mut text);
         }

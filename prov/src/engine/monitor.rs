@@ -158,7 +158,7 @@ fn operations(ep: &mut Endpoint, now: u64) -> Vec<Listed> {
             since_ns: op.since_ns,
         })
         .collect();
-    outstanding.sort_by_key(|op| op.since_ns);
+    outstanding.sort_unstable_by_key(|op| op.since_ns);
     listed.extend(outstanding.into_iter().take(LISTED_EACH));
     queued(ep, now, &mut listed);
     listed.truncate(OPS_LISTED);

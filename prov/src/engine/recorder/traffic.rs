@@ -163,7 +163,7 @@ impl EndpointTraffic {
     /// Returns the JSON object of the endpoint at time `now`.
     pub(crate) fn json(&self, now: u64) -> String {
         let mut peers: Vec<_> = self.peers.iter().collect();
-        peers.sort_by_key(|(id, _)| **id);
+        peers.sort_unstable_by_key(|(id, _)| **id);
         let peers: Vec<String> = peers
             .iter()
             .map(|(id, of)| {

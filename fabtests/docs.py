@@ -3,7 +3,8 @@
 """Documents of the tree.
 
 docs.py check        links resolve, and the index of names is complete and current
-docs.py index        writes the index of names, docs/user/index-of-names.md
+docs.py index        writes the index of names, docs/user/index-of-names.md, and the plot of the
+                     figures in docs/user/performance.md
 docs.py stage DIR    writes the input of mdBook: documents at their places in the tree
 docs.py built DIR    links of the pages that mdBook built resolve
 """
@@ -14,9 +15,12 @@ import re
 import shutil
 import sys
 
+import plot
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 USER = ROOT / "docs/user"
 INDEX = USER / "index-of-names.md"
+PLOT = USER / "messages.svg"
 NOT_DOCUMENTS = {".git", ".github", "build", "target", "autom4te.cache"}
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
@@ -128,6 +132,11 @@ def index():
     return "\n".join(lines) + "\n"
 
 
+def picture():
+    """Plot of the first table of the page on performance."""
+    return plot.drawing(*plot.read_page(read("docs/user/performance.md")))
+
+
 def subjects():
     """Number of pages for users, and a line for each whose first paragraph states no question."""
     count, faults = 0, []
@@ -158,6 +167,10 @@ def check():
     total += 1
     if not INDEX.exists() or INDEX.read_text(encoding="utf-8") != index():
         faults.append("docs/user/index-of-names.md is not current: run fabtests/docs.py index")
+    total += 1
+    if not PLOT.exists() or PLOT.read_text(encoding="utf-8") != picture():
+        faults.append("docs/user/messages.svg does not show the figures of performance.md: "
+                      "run fabtests/docs.py index")
     return report(total, faults)
 
 
@@ -258,6 +271,7 @@ if __name__ == "__main__":
             sys.exit(check())
         case ["index"]:
             INDEX.write_text(index(), encoding="utf-8")
+            PLOT.write_text(picture(), encoding="utf-8")
         case ["stage", place]:
             stage(place)
         case ["built", place]:

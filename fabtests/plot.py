@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-"""Draws results by message size as plain SVG, a curve for each provider: plot.py CSV SVG
+"""Draws results by message size as plain SVG, a curve for each provider: plot.py FILE SVG
 
-CSV is that of `make demo` (bandwidth) or of `make bench-upstream` (time of a message). Of
-several placements the one with the most figures is drawn.
+FILE is the CSV of `make demo` (bandwidth) or of `make bench-upstream` (time of a message), or
+docs/user/performance.md, whose first table is drawn. Of several placements the one with the most
+figures is drawn.
 """
 
 import csv
 import math
+import re
 import sys
 from collections import Counter
 
@@ -52,6 +54,19 @@ def read_upstream(rows):
         if row["placement"] == placements[0][0]:
             curves = panels[UPSTREAM[row["test"]]]
             curves.setdefault(row["subject"], []).append((int(row["size"]), float(row["median"])))
+    return panels, "time of a message, µs"
+
+
+def read_page(page):
+    """Returns the same of the first table of a page. A column with a colon is of its own panel."""
+    table = re.search(r"(?:^\|.*\n)+", page, re.M).group().replace("`", "").splitlines()
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in table]
+    (_, *names), rows = cells[0], cells[2:]
+    panels = {"half a round trip": {}, "in a window of 64": {}}
+    for at, name in enumerate(names, 1):
+        window, _, provider = name.rpartition(": ")
+        curves = panels["in a window of 64" if window else "half a round trip"]
+        curves[provider] = [(int(row[0].replace(",", "")), float(row[at])) for row in rows]
     return panels, "time of a message, µs"
 
 
@@ -114,14 +129,11 @@ class Panel:
         return out
 
 
-def main():
-    with open(sys.argv[1], newline="") as file:
-        rows = list(csv.DictReader(row for row in file if not row.startswith("#")))
-    is_upstream = bool(rows) and "test" in rows[0]
-    panels, axis = (read_upstream if is_upstream else read_demo)(rows)
+def drawing(panels, axis):
+    """Returns the SVG of all panels that have curves; empty without any."""
     panels = {title: curves for title, curves in panels.items() if curves}
     if not panels:
-        sys.exit(f"{sys.argv[1]}: nothing to plot")
+        return ""
     providers = sorted({p for curves in panels.values() for p in curves},
                        key=lambda p: (p != "scif", p))
     columns = min(COLUMNS, len(panels))
@@ -135,8 +147,22 @@ def main():
     for i, (title, curves) in enumerate(panels.items()):
         panel = Panel(i % columns * WIDTH, i // columns * HEIGHT, curves)
         out += panel.frame(title, axis) + panel.lines(providers)
-    with open(sys.argv[2], "w") as file:
-        file.write("\n".join([*out, "</svg>\n"]))
+    return "\n".join([*out, "</svg>\n"])
 
 
-main()
+def main():
+    with open(sys.argv[1], newline="", encoding="utf-8") as file:
+        if sys.argv[1].endswith(".md"):
+            svg = drawing(*read_page(file.read()))
+        else:
+            rows = list(csv.DictReader(row for row in file if not row.startswith("#")))
+            is_upstream = bool(rows) and "test" in rows[0]
+            svg = drawing(*(read_upstream if is_upstream else read_demo)(rows))
+    if not svg:
+        sys.exit(f"{sys.argv[1]}: nothing to plot")
+    with open(sys.argv[2], "w", encoding="utf-8") as file:
+        file.write(svg)
+
+
+if __name__ == "__main__":
+    main()

@@ -15,7 +15,9 @@ import re
 import shutil
 import sys
 
-import plot
+# The tree keeps no compiled modules.
+sys.dont_write_bytecode = True
+import plot  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 USER = ROOT / "docs/user"

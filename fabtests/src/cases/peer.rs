@@ -391,6 +391,8 @@ fn events(rank: &Rank) -> Outcome {
     let side = side_with(rank, &spec().with(|spec| spec.hints.caps |= sys::FI_COLLECTIVE))?;
     let to = side.meet()?.get(rank.peer()).copied().unwrap_or(0);
     let pause = || rank.barrier(&mut || Ok(()));
+    // The receiver makes no progress from here on.
+    pause()?;
     if rank.index == 1 {
         for tag in 1..=3 {
             side.post(|ep| ep.tsend(Buf::pattern(8, tag), to, tag, 1))?;

@@ -71,13 +71,10 @@ record() {
 # start NAME COMMAND...: runs in the background, within the time limit; stores its process id in
 # LAST. On a host the command ends with the process that entered it.
 start() {
-    local enter=()
+    local enter=() host=1
     if [ -n "${FT_NET:-}" ]; then
-        case $1 in
-            client | client*[13579]) enter=("${HOSTS_PIDS[2]}") ;;
-            *) enter=("${HOSTS_PIDS[1]}") ;;
-        esac
-        enter=(nsenter -t "${enter[0]}" -a setpriv --pdeathsig KILL)
+        case $1 in client | client*[13579]) host=2 ;; esac
+        enter=(nsenter -t "${HOSTS_PIDS[host]}" -a setpriv --pdeathsig KILL)
     fi
     timeout -k 5 "$TIMEOUT" ${enter[@]+"${enter[@]}"} "${@:2}" >"said.$1" 2>&1 &
     LAST=$!

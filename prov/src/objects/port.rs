@@ -30,22 +30,24 @@ pub(crate) fn ip_of(src: &[u8]) -> Ipv4Addr {
         .unwrap_or(Ipv4Addr::LOCALHOST)
 }
 
+/// Decodes an address. A failure is logged, with the `purpose` that the endpoint cannot fulfil.
+fn decoded(bytes: &[u8], reader: LocalHost, purpose: &str) -> Result<PortId, Errno> {
+    addr::decode(bytes, reader).map_err(|e| {
+        reason::warn_about_call(Subsys::EpCtrl, format_args!("an endpoint cannot {purpose}: {e}"));
+        match e {
+            AddrError::Malformed => fi::FI_EINVAL,
+            AddrError::OtherHost(_) | AddrError::OtherIp(_) => fi::FI_EADDRNOTAVAIL,
+        }
+    })
+}
+
 /// Returns the port that `src` requests; number 0, any port, when it is empty.
 pub(crate) fn requested(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Errno> {
     let reader = LocalHost::of(&fabric.node);
     if src.is_empty() {
         return Ok(PortId::new(reader.node, 0));
     }
-    let id = addr::decode(src, reader).map_err(|e| {
-        reason::warn_about_call(
-            Subsys::EpCtrl,
-            format_args!("an endpoint cannot have this address: {e}"),
-        );
-        match e {
-            AddrError::Malformed => fi::FI_EINVAL,
-            AddrError::OtherHost(_) | AddrError::OtherIp(_) => fi::FI_EADDRNOTAVAIL,
-        }
-    })?;
+    let id = decoded(src, reader, "have this address")?;
     if id.place != 0 {
         reason::warn_about_call(
             Subsys::EpCtrl,
@@ -71,26 +73,18 @@ pub(crate) fn requested(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Err
 /// # Errors
 /// `FI_EINVAL` for a malformed address, `FI_EADDRNOTAVAIL` for one of another host.
 pub(crate) fn destination(fabric: &FabricShared, dst: &[u8]) -> Result<PortId, Errno> {
-    match addr::decode(dst, LocalHost::of(&fabric.node)) {
-        Ok(id) if id.place == 0 => Ok(id),
-        Ok(id) => {
-            reason::warn_about_call(
-                Subsys::EpCtrl,
-                format_args!(
-                    "{id} is on another host: endpoints of the types FI_EP_RDM and FI_EP_DGRAM \
-                     reach it, connected ones do not"
-                ),
-            );
-            Err(fi::FI_EADDRNOTAVAIL)
-        }
-        Err(error) => {
-            reason::warn_about_call(
-                Subsys::EpCtrl,
-                format_args!("an endpoint cannot connect: {error}"),
-            );
-            Err(if error == AddrError::Malformed { fi::FI_EINVAL } else { fi::FI_EADDRNOTAVAIL })
-        }
+    let id = decoded(dst, LocalHost::of(&fabric.node), "connect")?;
+    if id.place == 0 {
+        return Ok(id);
     }
+    reason::warn_about_call(
+        Subsys::EpCtrl,
+        format_args!(
+            "{id} is on another host: endpoints of the types FI_EP_RDM and FI_EP_DGRAM reach it, \
+             connected ones do not"
+        ),
+    );
+    Err(fi::FI_EADDRNOTAVAIL)
 }
 
 /// Binds the SCIF port that `src` requests, or any port without a request. With `networked`, other

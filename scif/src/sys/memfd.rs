@@ -120,7 +120,9 @@ pub(crate) fn open_named(pid: i32, name: &str, most: usize) -> Result<Vec<OwnedF
             rustix::fs::stat(&path).is_ok_and(|file| {
                 let id = (file.st_dev, file.st_ino);
                 let is_new = !known.contains(&id);
-                known.push(id);
+                if is_new {
+                    known.push(id);
+                }
                 is_new
             })
         };

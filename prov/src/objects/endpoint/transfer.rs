@@ -109,7 +109,7 @@ pub(crate) trait Sender: Handle {
     /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
     /// errors of the data path.
     fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
-        self.ep().rma_of_other(args)
+        self.ep().rma_out_of_line(args)
     }
 
     /// Posts an atomic operation that [`crate::objects::atomic`] has validated.
@@ -267,13 +267,13 @@ impl Ep {
         Ok(0)
     }
 
-    /// Posts an RMA operation of an object that is rarer than an endpoint. One function for all
-    /// their calls, since the fast path would be in each of them.
+    /// Out-of-line variant of [`Ep::post_rma`], for transmit contexts and for endpoints with
+    /// triggers or prefixes. Without it, the fast path would be inlined into each of their calls.
     ///
     /// # Errors
-    /// Those of [`Ep::post_rma`].
+    /// As for [`Ep::post_rma`].
     #[inline(never)]
-    pub(super) fn rma_of_other(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
+    pub(super) fn rma_out_of_line(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
         self.post_rma(args)
     }
 

@@ -125,7 +125,7 @@ impl Sender for Triggered {
         if args.flags & fi::FI_TRIGGER != 0 {
             return self.later(args.context)?.rma(args);
         }
-        let posted = self.0.rma_of_other(args);
+        let posted = self.0.rma_out_of_line(args);
         self.settle();
         posted
     }

@@ -9,6 +9,7 @@ use scif::trace::{EventKind, TraceEvent};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic_inline, parting, rendezvous, srx};
+use crate::engine::recorder::Done;
 use crate::engine::tables::pending::FragmentedSend;
 use crate::engine::tables::tag_match::PostedRecv;
 use crate::engine::tables::unmet::ALIVE_NS;
@@ -125,9 +126,10 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
 fn note_tick(ep: &mut Endpoint, before: u64, now: u64) {
     let posted = ep.recv.tagged.posted.len() + ep.recv.msg.posted.len();
     let outstanding = posted > 0 || !ep.ops.is_empty() || !ep.peers.busy.is_empty();
-    let (polls, received) = (ep.links.polls, ep.stats.received.ops);
+    let done =
+        Done { polls: ep.links.polls, received: ep.stats.received.ops, sent: ep.stats.sent.ops };
     let Some(recorder) = &mut ep.peers.recorder else { return };
-    let Some(times) = recorder.tick((before, now), (polls, received), outstanding) else { return };
+    let Some(times) = recorder.tick((before, now), done, outstanding) else { return };
     for queue in [&ep.recv.tagged, &ep.recv.msg] {
         let since = queue.posted.newest().take_while(|posted| posted.since_ns >= times.start);
         for PostedRecv { src, tag, len, context, .. } in since.filter(|p| p.since_ns < times.end) {

@@ -19,6 +19,7 @@ use crate::base::log::{Subsys, warn};
 use crate::engine::types::args::EpConfig;
 use crate::engine::types::peer_id::{ANY, NOWHERE, PeerId};
 
+pub(crate) use pace::Done;
 use pace::{BUSY_NS, Pace};
 use traffic::EndpointTraffic;
 
@@ -118,17 +119,18 @@ impl Recorder {
     pub(crate) fn tick(
         &mut self,
         (before, now): (u64, u64),
-        (polls, received): (u32, u64),
+        done: Done,
         outstanding: bool,
     ) -> Option<Range<u64>> {
         self.change(|traffic| {
-            traffic.tick(now, (polls, received), outstanding, scif::thread_cpu_ns)
+            let counts = (done.polls, done.received);
+            traffic.tick(now, counts, outstanding, scif::thread_cpu_ns);
         });
         if !self.trace.is_on() {
             return None;
         }
-        let is_busy =
-            self.pace.tick(now.saturating_sub(before), polls, received) && self.traffic.is_none();
+        let time = now.saturating_sub(before);
+        let is_busy = self.pace.tick(time, done) && self.traffic.is_none();
         self.trace.note_progress(is_busy.then_some(BUSY_NS));
         self.late_posts(now, is_busy)
     }

@@ -4,7 +4,7 @@
 /// Longest average time in nanoseconds of a poll or message of a busy endpoint, and of sends that
 /// share a time. With more, times of events become less exact; with fewer, a trace costs an
 /// endpoint with small messages more.
-pub(super) const BUSY_NS: u64 = 125;
+pub(super) const BUSY_NS: u64 = 250;
 /// Allowance for interrupts in each tick, in nanoseconds. With fewer, each interrupt makes a trace
 /// dearer for some time; with more, longer computations are not noticed.
 const PAUSE_NS: u64 = 20_000;
@@ -19,23 +19,36 @@ const AGAIN_TICKS: u32 = 4;
 /// With fewer, a program that computes now and then is busy sooner again.
 const LONG_TICKS: u32 = 256;
 
+/// Numbers of polls and messages of one endpoint so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Done {
+    pub(crate) polls: u32,
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+}
+
+impl Done {
+    /// Returns the number of polls and messages since `before`.
+    fn since(self, before: Done) -> u64 {
+        u64::from(self.polls.wrapping_sub(before.polls))
+            .saturating_add(self.received.saturating_sub(before.received))
+            .saturating_add(self.sent.saturating_sub(before.sent))
+    }
+}
+
 /// Pace of the polls and messages of one endpoint, measured at its ticks.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    polls: u32,
-    received: u64,
+    done: Done,
     busy_ticks: u32,
 }
 
 impl Pace {
-    /// Notes a tick, `time` nanoseconds after the one before, with the numbers of polls and
-    /// received messages so far. Returns whether the program has done little else than to exchange
-    /// messages at all the last ticks.
-    pub(super) fn tick(&mut self, time: u64, polls: u32, received: u64) -> bool {
-        let done = u64::from(polls.wrapping_sub(self.polls))
-            .saturating_add(received.saturating_sub(self.received));
-        (self.polls, self.received) = (polls, received);
-        let is_busy = time <= BUSY_NS.saturating_mul(done).saturating_add(PAUSE_NS);
+    /// Notes a tick, `time` nanoseconds after the one before. Returns whether the program has done
+    /// little else than to exchange messages at all the last ticks.
+    pub(super) fn tick(&mut self, time: u64, done: Done) -> bool {
+        let count = done.since(core::mem::replace(&mut self.done, done));
+        let is_busy = time <= BUSY_NS.saturating_mul(count).saturating_add(PAUSE_NS);
         self.busy_ticks = match (is_busy, self.busy_ticks >= LONG_TICKS) {
             (true, _) => self.busy_ticks.saturating_add(1),
             (false, true) => BUSY_TICKS - AGAIN_TICKS,
@@ -53,21 +66,22 @@ mod tests {
     fn an_endpoint_is_busy_while_no_tick_is_late() {
         let limit = 8 * BUSY_NS + PAUSE_NS;
         let mut pace = Pace::default();
-        let (mut polls, mut received) = (u32::MAX - 100, 0);
-        let mut busy = |time, messages| {
-            (polls, received) = (polls.wrapping_add(8), received + messages);
-            pace.tick(time, polls, received)
+        let mut done = Done { polls: u32::MAX - 100, ..Done::default() };
+        let mut busy = |time, messages: u64| {
+            done.polls = done.polls.wrapping_add(8);
+            (done.received, done.sent) = (done.received + messages / 2, done.sent + messages / 2);
+            pace.tick(time, done)
         };
         let steady = (0..2 * BUSY_TICKS).filter(|_| busy(limit, 0)).count();
         assert_eq!(steady, BUSY_TICKS as usize + 1);
-        assert!(busy(limit + 4 * BUSY_NS, 4) && !busy(limit + 4 * BUSY_NS, 3));
+        assert!(busy(limit + 4 * BUSY_NS, 4) && !busy(limit + 4 * BUSY_NS, 2));
         assert_eq!((0..BUSY_TICKS).filter(|_| busy(0, 0)).count(), 1);
     }
 
     #[test]
     fn one_late_tick_of_an_endpoint_that_was_long_busy_counts_as_an_interrupt() {
         let mut pace = Pace::default();
-        let mut busy = |late| pace.tick(if late { 1_000_000 } else { 0 }, 0, 0);
+        let mut busy = |late| pace.tick(if late { 1_000_000 } else { 0 }, Done::default());
         let steady = (0..LONG_TICKS).filter(|_| busy(false)).count();
         assert_eq!(steady, (LONG_TICKS - BUSY_TICKS) as usize + 1);
         assert!(!busy(true));

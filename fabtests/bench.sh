@@ -11,7 +11,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 find_cargo
 need_build_packages
 need_stack mpich5
-build_release scif-fi scif-fabtests libscif libsisci
+build_release scif-fabtests libscif libsisci
 "$ROOT/libscif/link.sh" "$TARGET/release/libscif_c.a" "$ROOT/build/lib" ||
     die "libscif does not link."
 "$ROOT/libsisci/link.sh" "$TARGET/release/libsisci_c.a" "$ROOT/build/lib" ||

@@ -7,5 +7,5 @@ set -u -o pipefail
 
 find_cargo
 need_build_packages
-build_release scif-fi "$@"
+build_release "$@"
 echo "built $PROVIDER_DIR/libscif-fi.so; try: FI_PROVIDER_PATH=$PROVIDER_DIR fi_info -p scif"

@@ -46,7 +46,7 @@ need_packages g++ autoconf valgrind
 need_cargo_tools
 need_stack mpich5 debian
 echo "building the provider"
-build_release scif-fi scif-fabtests scif-fuzz libscif libsisci scifdev scifctl libkofi
+build_release scif-fabtests scif-fuzz libscif libsisci scifdev scifctl libkofi
 logged kofi-link fabtests/kofi/check.sh link ||
     die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
 "$ROOT/libscif/link.sh" "$TARGET/release/libscif_c.a" "$ROOT/build/lib" ||

@@ -15,7 +15,7 @@ find_cargo
 if [ $# = 0 ]; then
     need_build_packages
     need_stack mpich5
-    build_release scif-fi scif-fabtests scif-fuzz scifdev
+    build_release scif-fabtests scif-fuzz scifdev
     install -D -m 755 "$TARGET/release/libscifdev.so" "$ROOT/build/lib/libscifdev.so"
 fi
 library=${1:-$(wheel_libfabric)/libfabric.so.1}

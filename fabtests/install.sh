@@ -105,9 +105,9 @@ has_lines() { # PREFIX
     ((seen == 6))
 }
 
-# Size that the provider may have where it is installed, in bytes. It has 3.0 MB; more shows that
+# Size that the provider may have where it is installed, in bytes. It has 2.4 MB; more shows that
 # debug information or a large package came in.
-PROVIDER_MAX=3050000
+PROVIDER_MAX=2500000
 fits() { # LIBRARY
     local size
     size=$(stat -c %s "$1") && echo "$size of at most $PROVIDER_MAX bytes" &&

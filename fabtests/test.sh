@@ -13,7 +13,7 @@ set -u -o pipefail
 (($# > 0)) || die "test.sh: no case named; target/release/conformance --list names them all."
 find_cargo
 need_build_packages
-build_release scif-fi scif-fabtests
+build_release scif-fabtests
 wheel=$(wheel_libfabric 2>/dev/null)
 [ -e "$wheel/libfabric.so.1" ] || wheel=$(debian_libfabric)
 FI_PROVIDER_PATH=$PROVIDER_DIR exec "$TARGET/release/conformance" \

@@ -73,7 +73,7 @@ command -v valgrind >/dev/null || need_packages valgrind
 if [ "${1:-}" != --sample ]; then
     find_cargo
     need_build_packages
-    build_release scif-fi scif-fabtests
+    build_release scif-fabtests
 fi
 libfabric=${LIBFABRIC:-$(debian_libfabric)/libfabric.so.1}
 

@@ -99,7 +99,7 @@ find_cargo
 need_build_packages
 need_packages hpcc
 need_stack debian
-build_release scif-fi scif-fabtests
+build_release scif-fabtests
 
 SUBJECTS=("$PROVIDER" own)
 FIGURES=$RESULTS/bench-apps-samples.csv

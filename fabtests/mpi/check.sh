@@ -18,7 +18,7 @@ need_build_packages
 need_stack mpich5 debian openmpi5 mpich4 intel
 need_suite
 echo "building the provider"
-build_release scif-fi scifdev
+build_release scifdev
 install -D -m 755 "$TARGET/release/libscifdev.so" "$ROOT/build/lib/libscifdev.so"
 
 for what; do

@@ -14,7 +14,7 @@ ranks=${1:-8} runs=${2:-3} iterations=${3:-20}
 find_cargo
 need_build_packages
 need_stack mpich5 intel
-build_release scif-fi
+build_release
 
 # MPICH's library runs programs linked with Intel's, because both have one ABI.
 export LD_LIBRARY_PATH

@@ -21,7 +21,7 @@ need_packages openmpi-bin netpipe-openmpi
 say "MPICH 5 and mpi4py from PyPI"
 need_stack mpich5
 say "building the provider"
-build_release scif-fi
+build_release
 
 # Prints the lines for a program of the user's, for the MPI whose launcher is found first.
 next_commands() {

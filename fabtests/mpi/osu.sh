@@ -63,7 +63,7 @@ find_cargo
 need_build_packages
 # The wheel of MPICH contains the libfabric of Intel MPI.
 need_stack mpich5 "$STACK"
-build_release scif-fi scif-fabtests
+build_release scif-fabtests
 [[ $STACK == debian* || $STACK == intel ]] ||
     export LD_LIBRARY_PATH=$BUILD/venv-${STACK%-btl}/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 [[ $STACK != mpich* ]] || LD_LIBRARY_PATH=$BUILD/venv-$STACK/lib/mpich:$LD_LIBRARY_PATH

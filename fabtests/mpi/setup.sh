@@ -46,7 +46,7 @@ need_packages() {
     local word missing=()
     command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
         die "This set-up knows Debian and its descendants only;" \
-            "elsewhere, build with 'cargo build --release' and install by configure."
+            "elsewhere, build and install by configure and make."
     for word; do
         have_package "${word%%=*}" ||
             { [[ $word == *=* ]] && have_package "${word#*=}"; } ||
@@ -113,14 +113,17 @@ need_cargo_tools() {
     done
 }
 
-# Builds the named packages in release mode, and places the provider alone in a directory for
-# FI_PROVIDER_PATH.
+# Builds the named packages in release mode, and the provider, which it places alone in a directory
+# for FI_PROVIDER_PATH.
 build_release() {
     local packages=() p
     for p; do packages+=(-p "$p"); done
-    (cd "$ROOT" && logged build "${CARGO[@]}" build --release --locked "${packages[@]}") ||
+    [ ${#packages[@]} = 0 ] ||
+        (cd "$ROOT" && logged build "${CARGO[@]}" build --release --locked "${packages[@]}") ||
         die "The build failed (see $LOGS/build.log)."
-    install -D -m 755 "$TARGET/release/libscif_fi.so" "$PROVIDER_DIR/libscif-fi.so"
+    CARGO="${CARGO[*]}" logged build-provider "$ROOT/packaging/provider.sh" ||
+        die "The build of the provider failed (see $LOGS/build-provider.log)."
+    install -D -m 755 "$TARGET/provider/libscif_fi.so" "$PROVIDER_DIR/libscif-fi.so"
 }
 
 # Sets PYTHON, an interpreter that can create environments.

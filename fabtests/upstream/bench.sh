@@ -99,7 +99,7 @@ take() { # SUBJECT TEST SIZE PROGRAM ARGUMENTS FACTOR
 
 find_cargo
 need_build_packages
-build_release scif-fi scif-fabtests
+build_release scif-fabtests
 for subject in "${SUBJECTS[@]}"; do
     resolve "$subject"
     LD_LIBRARY_PATH=$PROGRAMS/lib FI_PROVIDER_PATH=$PROVIDERS \

@@ -12,7 +12,7 @@ DIST=$BUILD/wheel/dist
 find_cargo
 if [ "${1:-}" != staged ]; then
     need_build_packages
-    build_release scif-fi libkofi scifctl
+    build_release libkofi scifctl
 fi
 logged kofi-link libkofi/link/link.sh "$TARGET/release/liblibkofi.a" "$BUILD/kofi" ||
     die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
@@ -25,7 +25,7 @@ cp "$HERE"/scif_fi/*.py "$STAGE/scif_fi" &&
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 sed "s/@VERSION@/$version/" "$HERE/pyproject.toml.in" >"$STAGE/pyproject.toml"
 stripped() { install -D -s -m 755 "$1" "$STAGE/scif_fi/$2" || die "Cannot strip $1."; }
-stripped "$TARGET/release/libscif_fi.so" provider/libscif-fi.so
+stripped "$PROVIDER_DIR/libscif-fi.so" provider/libscif-fi.so
 stripped "$TARGET/release/scifctl" bin/scifctl
 stripped "$BUILD/kofi/libkofi.so" lib/libkofi.so
 stripped "$BUILD/kofi/kofi/libfabric.so.1" lib/kofi/libfabric.so.1

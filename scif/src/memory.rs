@@ -105,6 +105,7 @@ impl PeerMemory {
     ///
     /// # Errors
     /// An [`AccessError`]. Parts of `local` may have been written.
+    #[inline]
     pub fn read(&self, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
         self.copy(Direction::Read, local, remote)
     }
@@ -113,10 +114,12 @@ impl PeerMemory {
     ///
     /// # Errors
     /// An [`AccessError`]. Parts of `remote` may have been written.
+    #[inline]
     pub fn write(&self, local: &[Mem], remote: &[RemoteMem]) -> Result<(), AccessError> {
         self.copy(Direction::Write, local, remote)
     }
 
+    #[inline]
     fn copy(
         &self,
         direction: Direction,

@@ -221,9 +221,6 @@ impl Options {
 const OVER_CALLS: &[(&str, &str)] = &[("FI_SCIF_TRANSPORT", "scif"), ("SCIF_TRANSPORT", "soft")];
 
 fn provider(name: &str, label: String, lib: &Path, version: String) -> Subject {
-    // Cargo places the provider beside this program.
-    let beside = std::env::current_exe().ok().and_then(|exe| exe.parent().map(Path::to_path_buf));
-    let unsaid = std::env::var_os("FI_PROVIDER_PATH").is_none();
     Subject {
         label,
         provider: name.to_owned(),
@@ -233,8 +230,6 @@ fn provider(name: &str, label: String, lib: &Path, version: String) -> Subject {
         denied: false,
         shared: false,
         settings: &[],
-        provider_path: beside
-            .filter(|dir| unsaid && name == "scif" && dir.join("libscif_fi.so").exists()),
     }
 }
 

@@ -37,8 +37,6 @@ pub(crate) struct Subject {
     pub(crate) shared: bool,
     /// Environment variables of its ranks.
     pub(crate) settings: &'static [(&'static str, &'static str)],
-    /// Directory of providers, unless the environment sets one.
-    pub(crate) provider_path: Option<PathBuf>,
 }
 
 /// Reason for a missing reply.
@@ -114,9 +112,6 @@ impl Pair {
                 command.arg("--shared-memory");
             }
             command.envs(subject.settings.iter().copied());
-            if let Some(path) = &subject.provider_path {
-                command.env("FI_PROVIDER_PATH", path);
-            }
             pair.sides.push(Side { child: command.spawn()?, control, output });
         }
         Ok(pair)

@@ -16,6 +16,8 @@ started=$SECONDS
 say "a cargo that is new enough"
 find_cargo
 say "Debian packages: compiler, libfabric"
+# The build fetches crates again if this fails, and says why.
+"${CARGO[@]}" fetch --locked >/dev/null 2>&1 &
 need_build_packages
 say "the build of the provider begins, in the background"
 # The last 75 s of a full build use one processor only (docs/adr/0098). A provider without

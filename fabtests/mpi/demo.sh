@@ -49,6 +49,7 @@ next_commands() {
     printf '  export FI_PROVIDER_PATH=%s FI_PROVIDER=scif\n' "$PROVIDER_DIR"
     printf '  FI_SCIF_STATS=1 %s\n' "$launch"
     printf 'Each rank then prints a line "scif: endpoint ..." at its end.\n'
+    printf '`make` builds the provider with link-time optimization, which takes longer.\n'
 }
 
 dir=$RESULTS/demo
@@ -94,7 +95,7 @@ for provider in "${PROVIDERS[@]}"; do
         # With more ranks than cores, a run within a few time slices measures the start alone. A run
         # of two ranks within 20 ms is decided by a single interruption.
         loops=$((ranks == 2 ? 15000 : 3000)) large=$((ranks == 2 ? 500 : 1000))
-        # Its messages take five to ten times as long.
+        # Messages over tcp take five to ten times as long.
         [ "$provider" = tcp ] && loops=$((ranks == 2 ? 3000 : 1000)) large=100
         say "mpi4py ring, $ranks ranks, $(stack_title mpich5), $provider"
         measure mpich5 "$provider" $ranks ring-small "${bench[@]}" ringtest -n 8 -s 50 -l $loops

@@ -20,11 +20,7 @@ say "Debian packages: compiler, libfabric"
 "${CARGO[@]}" fetch --locked >/dev/null 2>&1 &
 need_build_packages
 say "the build of the provider begins, in the background"
-# The last 75 s of a full build use one processor only (docs/adr/0098). A provider without
-# link-time optimization takes 3 % more instructions for a message.
-export CARGO_PROFILE_PROVIDER_LTO=false CARGO_PROFILE_PROVIDER_DEBUG=0
-export CARGO_PROFILE_PROVIDER_CODEGEN_UNITS=$(($(nproc) + 1))
-build_release &
+build_quick &
 build=$!
 trap 'kill $build 2>/dev/null' EXIT
 say "Debian packages: Open MPI, NetPIPE"

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Builds the wheel scif-fi into build/wheel/dist, stripped, with the oldest manylinux tag that its
-# libraries permit. With `staged` it takes the programs and libraries that are built already.
+# libraries permit. It contains a build without link-time optimization (docs/adr/0098), and with
+# `staged` the programs and libraries that are built already, which a release needs.
 set -u -o pipefail
 . "$(dirname "$0")/../../fabtests/mpi/setup.sh"
 cd "$ROOT" || exit 1
@@ -12,9 +13,12 @@ DIST=$BUILD/wheel/dist
 find_cargo
 if [ "${1:-}" != staged ]; then
     need_build_packages
-    build_release libkofi scifctl
+    build_quick libkofi scifctl
+    built=$TARGET/quick
+else
+    built=$TARGET/release
 fi
-logged kofi-link libkofi/link/link.sh "$TARGET/release/liblibkofi.a" "$BUILD/kofi" ||
+logged kofi-link libkofi/link/link.sh "$built/liblibkofi.a" "$BUILD/kofi" ||
     die "libkofi cannot be linked (see $LOGS/kofi-link.log)."
 
 rm -rf "$BUILD/wheel" && mkdir -p "$STAGE/scif_fi/lib" "$STAGE/LICENSES" || exit 1
@@ -26,7 +30,7 @@ version=$(sed -n 's/^version = "\(.*\)"$/\1/p' Cargo.toml)
 sed "s/@VERSION@/$version/" "$HERE/pyproject.toml.in" >"$STAGE/pyproject.toml"
 stripped() { install -D -s -m 755 "$1" "$STAGE/scif_fi/$2" || die "Cannot strip $1."; }
 stripped "$PROVIDER_DIR/libscif-fi.so" provider/libscif-fi.so
-stripped "$TARGET/release/scifctl" bin/scifctl
+stripped "$built/scifctl" bin/scifctl
 stripped "$BUILD/kofi/libkofi.so" lib/libkofi.so
 stripped "$BUILD/kofi/kofi/libfabric.so.1" lib/kofi/libfabric.so.1
 

@@ -35,10 +35,10 @@ use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
 
-/// Largest write in bytes that is posted. Longer ones, copied twice, take as long in the ring as by
-/// the one copy of the system call, which leaves the target alone.
-const POSTED_MAX: usize = 3584;
-const _: () = assert!(POSTED_MAX <= SHORT_BODY_MAX);
+/// Largest write in bytes that is posted. With more, writes take the slower path of long bodies
+/// through the ring. With fewer, writes up to this size take the system call, up to three times as
+/// long.
+const POSTED_MAX: usize = SHORT_BODY_MAX;
 /// Number of polls for which a withdrawal waits for the end of an execution, with the domain lock
 /// held. With fewer, a withdrawal often fails while the target copies, and is tried again.
 const EXECUTION_POLLS: u32 = 50;

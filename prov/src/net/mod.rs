@@ -65,8 +65,10 @@ struct NetObjects {
     fabric: *mut fi::fid_fabric,
     domain: *mut fi::fid_domain,
     av: *mut fi::fid_av,
-    /// Addresses inserted into the vector.
+    /// Numbers of the addresses in the vector.
     peers: HashMap<SocketAddrV4, u64>,
+    /// Addresses by number, with the number of their uses.
+    uses: HashMap<u64, (SocketAddrV4, usize)>,
     /// Capability to read memory of peers; `None` without.
     reads: Option<ReadRules>,
 }
@@ -149,6 +151,7 @@ impl NetDomain {
             domain: ptr::null_mut(),
             av: ptr::null_mut(),
             peers: HashMap::new(),
+            uses: HashMap::new(),
             reads: None,
         };
         let opened = objects.open(&openers);
@@ -246,11 +249,17 @@ impl NetObjects {
         checked("fi_av_open", code)
     }
 
-    /// Returns the number of the peer with that name, inserted at its first use.
+    /// Returns the number of the peer with that name, for one use.
     fn peer(&mut self, name: SocketAddrV4) -> Result<u64, Errno> {
-        if let Some(known) = self.peers.get(&name) {
-            return Ok(*known);
-        }
+        let number = match self.peers.get(&name) {
+            Some(known) => *known,
+            None => self.insert(name)?,
+        };
+        self.uses.entry(number).or_insert((name, 0)).1 += 1;
+        Ok(number)
+    }
+
+    fn insert(&mut self, name: SocketAddrV4) -> Result<u64, Errno> {
         let bytes: [u8; ADDR_LEN] = Addr::this_host(*name.ip(), name.port()).to_bytes();
         let mut number = fi::FI_ADDR_NOTAVAIL;
         let (addr, context) = (bytes.as_ptr().cast(), ptr::null_mut());
@@ -261,6 +270,17 @@ impl NetObjects {
             }
             code if code < 0 => Err(-code),
             _ => Err(fi::FI_EADDRNOTAVAIL),
+        }
+    }
+
+    /// Ends one use of a number. After the last one the vector forgets its address.
+    fn release(&mut self, mut number: u64) {
+        let Some((name, uses)) = self.uses.get_mut(&number) else { return };
+        *uses -= 1;
+        if *uses == 0 {
+            self.peers.remove(name);
+            self.uses.remove(&number);
+            let _ = checked("fi_av_remove", call!(self.av, ops.remove(&raw mut number, 1, 0)));
         }
     }
 }

@@ -64,6 +64,10 @@ pub(crate) struct EndpointWire {
     memory: MemoryReads,
     /// Peers to which a post failed.
     lost: VecDeque<WirePeer>,
+    /// Numbers of peers, each with the number of its uses.
+    uses: HashMap<u64, usize>,
+    /// Uses that end once no message to the peer is in progress.
+    ending: Vec<WirePeer>,
     creator: Maker,
 }
 
@@ -111,6 +115,8 @@ impl EndpointWire {
                 exposed: HashMap::new(),
             },
             lost: VecDeque::new(),
+            uses: HashMap::new(),
+            ending: Vec::new(),
             creator: Maker::here(),
         };
         wire.set_up()?;
@@ -243,6 +249,24 @@ impl EndpointWire {
         Some(sent.to)
     }
 
+    /// Ends the uses of peers to which no message is in progress. A later loss of one would be
+    /// reported for the next peer with its number.
+    fn end_uses(&mut self) {
+        for peer in std::mem::take(&mut self.ending) {
+            if self.sends.iter().flatten().any(|sent| sent.to == peer) {
+                self.ending.push(peer);
+                continue;
+            }
+            self.net.lock().release(peer.0);
+            if let Some(uses) = self.uses.get_mut(&peer.0) {
+                *uses -= 1;
+                if *uses == 0 {
+                    self.uses.remove(&peer.0);
+                }
+            }
+        }
+    }
+
     /// Handles one failed operation.
     fn fail(&mut self, on: &mut dyn FnMut(WireEvent<'_>)) {
         let mut entry = fi::fi_cq_err_entry::default();
@@ -286,7 +310,13 @@ impl NetWire for EndpointWire {
 
     fn peer(&mut self, name: SocketAddrV4) -> scif::Result<WirePeer> {
         let number = self.net.lock().peer(name);
-        number.map(WirePeer).map_err(|errno| scif::Error::network("fi_av_insert", errno))
+        let number = number.map_err(|errno| scif::Error::network("fi_av_insert", errno))?;
+        *self.uses.entry(number).or_default() += 1;
+        Ok(WirePeer(number))
+    }
+
+    fn release(&mut self, peer: WirePeer) {
+        self.ending.push(peer);
     }
 
     fn buffer(&mut self) -> Vec<u8> {
@@ -343,6 +373,9 @@ impl NetWire for EndpointWire {
         }
         for peer in self.lost.drain(..) {
             on(WireEvent::Lost(peer));
+        }
+        if !self.ending.is_empty() {
+            self.end_uses();
         }
     }
 
@@ -434,9 +467,12 @@ impl Drop for EndpointWire {
             return;
         }
         let net = Arc::clone(&self.net);
-        let _gate = net.lock();
+        let mut objects = net.lock();
         close(self.ep, "fi_close of the endpoint");
         close(self.cq, "fi_close of the queue");
+        for (number, uses) in std::mem::take(&mut self.uses) {
+            (0..uses).for_each(|_| objects.release(number));
+        }
         for mr in std::mem::take(&mut self.memory.exposed).into_values() {
             close(mr, "fi_close of a registration");
         }

@@ -42,6 +42,8 @@ pub(super) struct NetState {
     pub(super) is_full: bool,
     /// Number of messages taken so far.
     pub(super) sent: usize,
+    /// Number of messages offered so far.
+    pub(super) offered: usize,
     /// Number of names in the address vectors of all ends.
     pub(super) named: usize,
     /// Limit for unanswered pings of ends that are made later; 0 for none.
@@ -97,7 +99,8 @@ impl NetDouble {
 struct EndDouble {
     net: NetDouble,
     name: SocketAddrV4,
-    peers: Vec<SocketAddrV4>,
+    /// Names of peers, and the number of their uses.
+    peers: Vec<(SocketAddrV4, usize)>,
 }
 
 impl NetWire for EndDouble {
@@ -115,12 +118,19 @@ impl NetWire for EndDouble {
     }
 
     fn peer(&mut self, name: SocketAddrV4) -> error::Result<WirePeer> {
-        let at = self.peers.iter().position(|peer| *peer == name).unwrap_or_else(|| {
-            self.peers.push(name);
-            self.net.state().named += 1;
+        let at = self.peers.iter().position(|peer| peer.0 == name).unwrap_or_else(|| {
+            self.peers.push((name, 0));
             self.peers.len() - 1
         });
+        self.net.state().named += usize::from(self.peers[at].1 == 0);
+        self.peers[at].1 += 1;
         Ok(WirePeer(at as u64))
+    }
+
+    fn release(&mut self, peer: WirePeer) {
+        let (_, uses) = &mut self.peers[usize::try_from(peer.0).unwrap()];
+        *uses = uses.checked_sub(1).expect("released more often than named");
+        self.net.state().named -= usize::from(*uses == 0);
     }
 
     fn buffer(&mut self) -> Vec<u8> {
@@ -129,8 +139,10 @@ impl NetWire for EndDouble {
 
     fn send(&mut self, to: WirePeer, message: Vec<u8>) -> Result<(), Vec<u8>> {
         assert!(message.len() <= MESSAGE_MAX);
-        let to = usize::try_from(to.0).ok().and_then(|at| self.peers.get(at)).unwrap();
+        let (to, uses) = &self.peers[usize::try_from(to.0).unwrap()];
+        assert!(*uses > 0, "a message to a name that was released");
         let mut state = self.net.state();
+        state.offered += 1;
         if state.room == Some(0) || state.is_full {
             return Err(message);
         }
@@ -213,6 +225,8 @@ impl NetWire for EndDouble {
 
 impl Drop for EndDouble {
     fn drop(&mut self) {
-        self.net.state().ends.remove(&self.name);
+        let mut state = self.net.state();
+        state.ends.remove(&self.name);
+        state.named -= self.peers.iter().filter(|(_, uses)| *uses > 0).count();
     }
 }

@@ -11,7 +11,9 @@ use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use scif_ring::{BELL_BYTES, Mem};
+use zerocopy::IntoBytes;
 
+use super::dead_names::DeadNames;
 use super::frame::{FrameHead, FrameKind, NetGreeting, begin, open, seal};
 use super::reads::NetReads;
 use super::stream::NetStream;
@@ -61,6 +63,7 @@ struct StreamTable {
     unknown: Vec<(SocketAddrV4, u64)>,
     /// Names that got one of these answers.
     answered: HashSet<SocketAddrV4>,
+    dead: DeadNames,
     /// Connections with changes.
     ready: Vec<u64>,
     reads: NetReads,
@@ -82,7 +85,8 @@ impl NetMux {
 
     /// Begins a connection to `dst`; returns its token and the memory of its rings.
     pub(super) fn connect(&mut self, dst: PortId, id: ConnId) -> Result<(u64, Arc<Mapping>)> {
-        let token = RandomState::new().build_hasher().finish();
+        self.reach(dst)?;
+        let token = new_token();
         let mut stream = NetStream::new((token, dst), Side::Opener, self.table.limits)?;
         stream.id = Some(id);
         let segment = Arc::clone(&stream.segment);
@@ -91,6 +95,43 @@ impl NetMux {
         self.table.list(token);
         self.table.received_ns = now_ns();
         Ok((token, segment))
+    }
+
+    /// Offers the network a message to a process at the name of a dead one.
+    ///
+    /// # Errors
+    /// The network has not taken it so far, or has refused it for too long.
+    fn reach(&mut self, dst: PortId) -> Result<()> {
+        let NetMux { wire, table, node, .. } = self;
+        let Some(name) = dst.network_name() else { return Ok(()) };
+        let Some(dead) = table.dead.get_mut(name) else { return Ok(()) };
+        let mut is_reached = dead.is_heard();
+        if !is_reached && dead.take_attempt(now_ns()) {
+            let mut message = wire.buffer();
+            begin(&mut message, FrameHead::new(FrameKind::Ping, new_token(), 0, 0));
+            message.extend_from_slice(NetGreeting::new(*node, wire.name()).as_bytes());
+            seal(&mut message);
+            is_reached = wire.send(dead.to, message).is_ok();
+            if !is_reached && wire.has_room() {
+                dead.note_refused();
+            }
+        }
+        if !is_reached {
+            return Err(if dead.is_refused() { Error::Refused(dst) } else { Error::Again });
+        }
+        if let Some(to) = table.dead.remove(name) {
+            wire.release(to);
+        }
+        Ok(())
+    }
+
+    /// Notes the death of a process.
+    fn note_death(&mut self, peer: PortId) {
+        let Some(name) = peer.network_name() else { return };
+        let Ok(to) = self.wire.peer(name) else { return };
+        if let Some(displaced) = self.table.dead.note_death(name, to) {
+            self.wire.release(displaced);
+        }
     }
 
     /// Accepts the next connection; returns its token, its peer and the memory of its rings.
@@ -189,6 +230,7 @@ impl NetMux {
         if self.wire.send(to, message).is_err() {
             log::debug!("answer to {name} was not sent; that peer waits until its own timeout");
         }
+        self.wire.release(to);
     }
 
     /// Pings the peer of a connection if it has been silent, and ends the connection after too many
@@ -217,8 +259,11 @@ impl NetMux {
         if !stream.has_delivered() {
             return None;
         }
-        let reason = stream.changes.end?;
+        let (reason, peer) = (stream.changes.end?, stream.peer);
         self.close(token, CloseKind::Abandon);
+        if reason == Reason::Died {
+            self.note_death(peer);
+        }
         Some(LinkUpdate::Closed(reason))
     }
 
@@ -235,7 +280,10 @@ impl NetMux {
 
     fn remove(&mut self, token: u64) {
         self.revoke_all(token);
-        self.table.streams.remove(&token);
+        let removed = self.table.streams.remove(&token);
+        if let Some(to) = removed.and_then(|stream| stream.to) {
+            self.wire.release(to);
+        }
     }
 
     fn revoke_all(&mut self, token: u64) {
@@ -319,8 +367,9 @@ impl NetMux {
     /// Refuses the connections that were not accepted.
     pub(super) fn refuse_all(&mut self) {
         for token in std::mem::take(&mut self.table.requests) {
-            let stream = self.table.streams.remove(&token);
-            if let Some(name) = stream.and_then(|stream| stream.peer.network_name()) {
+            let name = self.table.streams.get(&token).and_then(|stream| stream.peer.network_name());
+            self.remove(token);
+            if let Some(name) = name {
                 self.answer_unconnected(name, token, FrameKind::Refusal(Refusal::Closed));
             }
         }
@@ -344,6 +393,11 @@ impl NetMux {
     }
 }
 
+/// Returns a random number for a connection, or for a message of none.
+fn new_token() -> u64 {
+    RandomState::new().build_hasher().finish()
+}
+
 impl StreamTable {
     fn new(limits: PeerLimits) -> StreamTable {
         StreamTable {
@@ -354,6 +408,7 @@ impl StreamTable {
             refused: Vec::new(),
             unknown: Vec::new(),
             answered: HashSet::new(),
+            dead: DeadNames::default(),
             ready: Vec::new(),
             reads: NetReads::default(),
             received_ns: 0,
@@ -430,6 +485,7 @@ impl StreamTable {
             return self.refused.push((name, token, Refusal::Resources));
         }
         let from = greeting.sender();
+        self.dead.note_heard(name);
         self.probe_others(from);
         match NetStream::new((token, from), Side::Acceptor, self.limits) {
             Ok(mut stream) => {

@@ -16,7 +16,7 @@ use crate::addr::PortId;
 use crate::config::Config;
 use crate::connection::Connection;
 use crate::endpoint::{CloseHow, Endpoint, LinkEvent};
-use crate::error::{Reason, Refusal};
+use crate::error::{Error, Reason, Refusal};
 use crate::keys::Exports;
 use crate::node::{Node, TransportKind};
 use crate::remote_reads::{ReadBegun, ReadState, WireMemory};
@@ -528,7 +528,8 @@ fn a_peer_that_answers_no_ping_is_dead_where_the_user_limits_that() {
 #[test]
 fn forged_names_take_bounded_memory() {
     let MuxPair { net, mut a, mut b, names, .. } = muxes();
-    let before = net.state().named;
+    let offered = net.state().offered;
+    let named = net.state().named;
     for number in 0..5000_u16 {
         let name = SocketAddrV4::new(Ipv4Addr::new(10, 9, 9, 9), number + 1);
         let kind = if number % 2 == 0 { FrameKind::Ping } else { FrameKind::Greeting };
@@ -541,8 +542,9 @@ fn forged_names_take_bounded_memory() {
         net.forge(names[0], &message);
     }
     a.poll(&mut Vec::new());
-    let named = net.state().named - before;
-    assert!((1..=1024).contains(&named), "{named} names");
+    let answers = net.state().offered - offered;
+    assert!((1..=1024).contains(&answers), "{answers} answers");
+    assert_eq!(net.state().named, named);
     // The peer of a connection gets its answers all the same.
     let id = ConnId { index: 1, generation: 1 };
     let (token, _) = b.connect(PortId::abroad(0, names[0]), id).unwrap();
@@ -596,6 +598,47 @@ fn a_hundred_lives_under_one_name_get_nothing_of_a_former_one() {
         assert!(ready.is_empty() && b.accept(id).is_none(), "round {round}");
         assert!(a.next_event(token).is_none() && b.next_event(token).is_none(), "round {round}");
     }
+}
+
+#[test]
+fn a_connect_to_the_name_of_a_dead_process_waits_for_another_one() {
+    let MuxPair { net, mut a, token, names, b } = muxes();
+    let (there, id) = (PortId::abroad(0, names[1]), ConnId { index: 1, generation: 1 });
+    drop(b);
+    net.lose(names[1], names[0]);
+    a.poll(&mut Vec::new());
+    assert!(matches!(a.next_event(token), Some(LinkUpdate::Closed(Reason::Died))));
+    let mut again = 0;
+    let refused = loop {
+        match a.connect(there, id) {
+            Err(Error::Again) => again += 1,
+            other => break other,
+        }
+    };
+    assert!(matches!(refused, Err(Error::Refused(id)) if id == there) && again > 0);
+    let mut other = NetMux::new(net.end(names[1]), 0).unwrap();
+    let (token, _) = loop {
+        match a.connect(there, id) {
+            Ok(connected) => break connected,
+            Err(error) => assert!(matches!(error, Error::Refused(_)), "{error}"),
+        }
+    };
+    other.poll(&mut Vec::new());
+    assert!(other.accept(id).is_some());
+    a.poll(&mut Vec::new());
+    assert!(matches!(a.next_event(token), Some(LinkUpdate::Up(_))));
+    // A greeting shows a new process as well, without a message to it.
+    drop(other);
+    net.lose(names[1], names[0]);
+    a.poll(&mut Vec::new());
+    assert!(matches!(a.next_event(token), Some(LinkUpdate::Closed(Reason::Died))));
+    let mut last = NetMux::new(net.end(names[1]), 0).unwrap();
+    let _ = last.connect(PortId::abroad(0, names[0]), id).unwrap();
+    a.poll(&mut Vec::new());
+    net.state().room = Some(0);
+    assert!(a.connect(there, id).is_ok());
+    net.state().room = None;
+    assert_eq!(net.state().named, 2, "one of each end");
 }
 
 #[test]

@@ -69,11 +69,14 @@ pub trait NetWire: Send {
     /// Returns the limits for peers, the same ones at each call.
     fn limits(&self) -> PeerLimits;
 
-    /// Returns the number of the peer with that name.
+    /// Returns the number of the peer with that name, for one use until `release`.
     ///
     /// # Errors
     /// The network cannot store the name.
     fn peer(&mut self, name: SocketAddrV4) -> error::Result<WirePeer>;
+
+    /// Ends one use of a number that `peer` has returned. Messages in progress still arrive.
+    fn release(&mut self, peer: WirePeer);
 
     /// Returns an empty buffer for a message, with capacity for [`MESSAGE_MAX`] bytes.
     fn buffer(&mut self) -> Vec<u8>;

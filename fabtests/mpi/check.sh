@@ -1,17 +1,19 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # `make check-mpi`: every packaged MPI, Intel's benchmarks, and the tests of mpi4py. Arguments
-# select gates: jobs, driver, imb, suite (or suite-mpich5, suite-debian-btl, suite-debian); the
-# default is all.
+# select gates: jobs, driver, imb, suite (or suite-mpich5, suite-debian-btl, suite-debian),
+# suite-hosts; the default is all but the last, which takes as long as the others and needs root.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/setup.sh"
 . "$here/stacks.sh"
 . "$here/jobs.sh"
 . "$here/../gates.sh"
+. "$here/../net/hosts.sh"
 cd "$ROOT" || exit 1
 [ $# -gt 0 ] || set -- jobs driver imb suite
 
+trap hosts_down EXIT
 started=$SECONDS
 find_cargo
 need_build_packages
@@ -52,6 +54,11 @@ for what; do
             suite_jobs $stack 2 4
             gate_end
         done
+        ;;
+    suite-hosts)
+        gate "the tests of mpi4py, $(stack_title mpich5), two hosts"
+        hosts_suite_jobs 2 4
+        gate_end
         ;;
     *) die "check.sh: no gate $what" ;;
     esac

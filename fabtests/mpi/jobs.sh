@@ -171,3 +171,25 @@ suite_jobs() {
             "$LOGS/$name.log" | sed 's/^/     /'
     done
 }
+
+# hosts_suite_jobs RANKS...: the same for MPICH between two hosts (../net/hosts.sh), half of the
+# ranks on either. The control is libfabric's tcp.
+hosts_suite_jobs() {
+    local ranks name
+    if ! hosts_possible; then
+        failed "needs root and namespaces"
+        return
+    fi
+    hosts_up 2 || die "jobs.sh: the hosts cannot be set up"
+    export HOSTS_RUN HOSTS_SWITCH
+    mend_mutex "$BUILD/venv-mpich5"
+    for ranks; do
+        name=suite-hosts-$ranks
+        cases_of "mpi4py, $ranks ranks on two hosts" "$name" \
+            "$(stack_python mpich5)" "$ROOT/fabtests/mpi/suite.py" --tests "$SUITE/test" \
+            --reports "$LOGS/$name" --run "$ROOT/fabtests/net/run.sh" --control tcp \
+            --silence 60 --needs test_cco_vec mpich5 "$PROVIDER" "$ranks"
+        grep -E '^(not ours|compared|longest|[a-z0-9-]+ over )' "$LOGS/$name.log" | sed 's/^/     /'
+    done
+    hosts_down
+}

@@ -3,7 +3,7 @@
 
 suite.py --tests DIRECTORY --reports DIRECTORY [--needs MODULE] [--env NAME=VALUE]
          [--left-out NAME=VALUE@PROVIDER:MODULE] [--explained-by PROVIDER] [--at-random MODULE]
-         STACK PROVIDER RANKS
+         [--control PROVIDER] [--run SCRIPT] [--silence SECONDS] STACK PROVIDER RANKS
 
 A failure over the provider counts if the test passes in the control. A test that crashes or hangs
 ends its job. The job is then started again without it, from its module on. The same is done after
@@ -19,6 +19,9 @@ therefore has no failures. Exclusions must be justified in the same run:
 --at-random  for a module whose tests break jobs of the MPI at random: one that breaks
              its job is named without being counted, if the control broke a job in this module
              in the same run
+--control    another provider as the control, where the MPI has no shared memory
+--run        another script than run.sh, with the same arguments
+--silence    time without output after which a job counts as hung
 
 Ends with "N passed, N failed".
 """
@@ -74,13 +77,13 @@ class Job:
         env = dict(os.environ, REPORTS=str(directory), PIN="0")
         env.update(word.split("=", 1) for word in [*options.env, *settings])
         python = HERE.parent.parent / f"build/venv-{stack.removesuffix('-btl')}/bin/python"
-        command = [HERE / "run.sh", stack, provider, str(options.ranks), "1800", "sh", "-c", RANK]
+        command = [options.run, stack, provider, str(options.ranks), "1800", "sh", "-c", RANK]
         command += [python, options.tests / "main.py", "-v", *arguments]
         with open(directory / "output", "w") as output:
             child = subprocess.Popen(command, env=env, cwd=options.tests.parent,
                                      stdin=subprocess.DEVNULL, stdout=output,
                                      stderr=subprocess.STDOUT)
-            self.hung = not self.watch(child, directory)
+            self.hung = not self.watch(child, directory, options.silence)
         self.passed, self.failed, self.skipped, self.open = set(), set(), set(), set()
         # Failed tests, also of a job that another test broke.
         self.said = set()
@@ -109,8 +112,8 @@ class Job:
         return min(found, default=(0, None))[1]
 
     @staticmethod
-    def watch(child, directory):
-        """Whether the job came to its end; a job without output for QUIET_SECONDS is killed."""
+    def watch(child, directory, silence):
+        """Whether the job came to its end; a job without output for so many seconds is killed."""
         size, changed = -1, time.monotonic()
         while child.poll() is None:
             time.sleep(0.2)
@@ -119,7 +122,7 @@ class Job:
                 silence = time.monotonic() - changed
                 Job.longest_silence = max(Job.longest_silence, silence)
                 size, changed = now, time.monotonic()
-            elif time.monotonic() - changed > QUIET_SECONDS:
+            elif time.monotonic() - changed > silence:
                 child.send_signal(signal.SIGTERM)
                 child.wait()
                 return False
@@ -224,6 +227,9 @@ def main():
     parser.add_argument("--left-out", action="append", default=[])
     parser.add_argument("--explained-by")
     parser.add_argument("--at-random", action="append", default=[])
+    parser.add_argument("--control", default="own")
+    parser.add_argument("--run", type=Path, default=HERE / "run.sh")
+    parser.add_argument("--silence", type=int, default=QUIET_SECONDS)
     parser.add_argument("stack")
     parser.add_argument("provider")
     parser.add_argument("ranks", type=int)
@@ -231,18 +237,19 @@ def main():
     problems = [f"{what}: works, so nothing excuses leaving it out"
                 for what in options.left_out if not breaks(options, what)]
     run = Run(options, options.stack, options.provider)
-    control = Run(options, options.stack, "own")
+    control = Run(options, options.stack, options.control)
+    over = "the MPI's own shared memory" if options.control == "own" else options.control
     count = dict.fromkeys(("worse", "same", "explained"), 0)
     for name in sorted(run.failed | run.broke):
         what = "breaks its job" if name in run.broke else "fails"
         if name not in control.passed and not of_a_job(name):
             count["same"] += 1
-            print(f"not ours: {name} {what}; it does not pass over the MPI's own shared memory")
+            print(f"not ours: {name} {what}; it does not pass over {over}")
         elif name in run.broke and (
             others := control.broken_in(name.split(".")[0], options.at_random)
         ):
             count["same"] += 1
-            print(f"not ours: {name} {what}; over the MPI's own shared memory {len(others)} "
+            print(f"not ours: {name} {what}; over {over} {len(others)} "
                   f"of its module did, as {others[0]}")
         elif options.explained_by and not of_a_job(name) and fails_alone(
             options, options.stack, options.explained_by, name
@@ -251,20 +258,20 @@ def main():
             print(f"explained: {name} {what}, and so by the same path over {options.explained_by}")
         else:
             count["worse"] += 1
-            problems.append(f"{name} {what}, and passes over the MPI's own shared memory")
+            problems.append(f"{name} {what}, and passes over {over}")
     print(f"compared: {len(run.passed)} pass, "
-          f"{count['worse']} fail that pass over the MPI's own shared memory, "
+          f"{count['worse']} fail that pass over {over}, "
           f"{count['same']} fail there too, {count['explained']} explained")
     for name in sorted(control.passed - run.passed - run.failed - run.broke):
         state = "is skipped" if name in run.skipped else "does not run"
-        problems.append(f"{name} {state}, and passes over the MPI's own shared memory")
+        problems.append(f"{name} {state}, and passes over {over}")
     for module in options.needs:
         of_it = [name for name in run.passed if name.startswith(module + ".")]
         print(f"{module}: {len(of_it)} pass")
         if not of_it or any(name.startswith(module + ".") for name in run.failed | run.broke):
             problems.append(f"{module} must pass")
     print(f"longest silence of a job that went on: {Job.longest_silence:.1f} s, "
-          f"of {QUIET_SECONDS} s for a hung one")
+          f"of {options.silence} s for a hung one")
     if not control.passed:
         problems.append("no test passes in the control")
     for problem in problems:

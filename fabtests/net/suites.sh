@@ -12,10 +12,12 @@ set -u -o pipefail
 . "$(dirname "$0")/../gates.sh"
 . "$(dirname "$0")/hosts.sh"
 
-# Areas of messages and one-sided operations, of their order and objects. Death is tested by
-# check.sh: operations to a dead peer of another host wait for the network.
+# Areas of messages and one-sided operations, of their order and objects, of flow control and
+# sleep. Death is tested by check.sh and by two cases: operations to a dead peer of another host
+# wait for the network.
 AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ bad_rma/ atomic/
-    atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/)
+    atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/ flow/ sleepers/ wait/ waitobj/
+    progress_auto/ restart/ death/sending_64k death/asleep_in_the_queue)
 # Areas for libfabric 1.17, whose processes start more slowly.
 AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ atomic/ order/)
 # Sets of libfabric's suite.

@@ -35,6 +35,7 @@ mod ep;
 mod eq;
 mod fence;
 mod flood;
+mod flow;
 mod fork;
 mod getinfo;
 mod getinfo_hints;
@@ -72,6 +73,7 @@ mod sets;
 mod shared;
 mod shared_many;
 mod signals;
+mod sleepers;
 mod stand_in;
 mod tagged;
 mod threads;
@@ -128,6 +130,7 @@ const AREAS: &[&[Case]] = &[
     scalable::CASES,
     kinds::CASES,
     wait::CASES,
+    sleepers::CASES,
     wait_objects::CASES,
     windows::CASES,
     signals::CASES,
@@ -156,6 +159,7 @@ const AREAS: &[&[Case]] = &[
     death_unmet::CASES,
     death_windows::CASES,
     flood::CASES,
+    flow::CASES,
     coll_death::CASES,
     closing::CASES,
     restart::CASES,

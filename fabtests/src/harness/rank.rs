@@ -6,6 +6,7 @@
 //! only when it is called.
 
 use std::fmt::Display;
+use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -160,6 +161,15 @@ impl Rank {
     pub fn step(&self, subject: impl Display) {
         // A lost parent is reported by the next barrier.
         let _ = Say::Step(subject.to_string()).send(&self.control);
+    }
+
+    /// Appends a figure to the file that `CONFORMANCE_FIGURES` names, if it is set.
+    pub fn figure(&self, text: impl Display) {
+        let Some(path) = std::env::var_os("CONFORMANCE_FIGURES") else { return };
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(path);
+        let line = format!("rank {}: {text}\n", self.index);
+        // A figure is not a result of the case.
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
     }
 
     /// Returns a random number generator with the same numbers in every rank of the run.

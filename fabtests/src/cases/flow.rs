@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Flow control: a receiver that makes no progress for a while stops its senders, and its memory
+//! does not grow. The senders talk to each other meanwhile. Then everything arrives in order.
+//!
+//! Rank 0 receives, and all others send to it. Between two hosts, ranks 1 and 3 are on the other
+//! host, and rank 2 is on the receiver's.
+
+use std::time::{Duration, Instant};
+
+use scif_fabtests::prelude::*;
+
+pub(crate) const CASES: &[Case] = &[
+    case("flow/short_messages", 4, |r| flow(r, SHORT)),
+    case("flow/announced_messages", 4, |r| flow(r, 1 << 20)),
+];
+
+/// Size in bytes of messages that travel in the ring.
+const SHORT: usize = 8 << 10;
+/// Number of receives that are posted at the same time.
+const RECEIVES: usize = 32;
+/// Number of round trips between two senders.
+const ROUNDS: usize = 3000;
+/// Maximum number of bytes that a sender may complete while the receiver makes no progress: the
+/// rings of both sides and what the network has in its buffers.
+const TAKEN_MAX: usize = 512 << 10;
+/// Maximum growth in bytes of the receiver's memory for each peer: its ring, and the messages that
+/// one poll takes out of it.
+const GROWTH_MAX: u64 = 128 << 10;
+/// Maximum duration of a round trip during the stop, as a multiple of one before. Any larger factor
+/// would hide a transport that waits for the receiver.
+const SLOWER_MAX: u32 = 8;
+/// Time without a completion after which a sender is stopped.
+const STOPPED: Duration = Duration::from_millis(200);
+const SEND: usize = 0x5e;
+const TALK: u64 = 0x7a1c;
+
+/// Bytes that each rank sends, and the time for which the receiver makes no progress. On one host
+/// the kernel moves nothing by itself, so less shows as much.
+fn amount() -> (usize, Duration) {
+    if std::env::var_os("FI_SCIF_NET").is_some() {
+        (1 << 30, Duration::from_secs(10))
+    } else {
+        (32 << 20, Duration::from_secs(1))
+    }
+}
+
+fn flow(rank: &Rank, len: usize) -> Outcome {
+    let rig = Rig::open(rank, &Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV))?;
+    let (bytes, pause) = amount();
+    let count = bytes / len;
+    if rank.index == 0 { receiver(&rig, len, count, pause) } else { sender(&rig, len, count) }
+}
+
+/// Waits for all ranks without a call of the library.
+fn absent(rank: &Rank) -> Outcome {
+    rank.barrier(&mut || {
+        std::thread::sleep(Duration::from_millis(2));
+        Ok(())
+    })
+}
+
+fn receiver(rig: &Rig<'_>, len: usize, count: usize, pause: Duration) -> Outcome {
+    let bufs: Vec<Buf> = (0..RECEIVES).map(|_| Buf::pattern(len, 1)).collect();
+    // The rings and buffers have been in use before the memory is measured.
+    let mut inbox = Inbox { senders: vec![Arrived::default(); rig.rank.count], most: 0 };
+    inbox.receive(rig, &bufs, warm_up(len) * (rig.rank.count - 1))?;
+    absent(rig.rank)?;
+    let before = sandbox::memory("VmRSS:")?;
+    absent(rig.rank)?;
+    std::thread::sleep(pause);
+    let asleep = sandbox::memory("VmRSS:")?.saturating_sub(before);
+    absent(rig.rank)?;
+    let begin = Instant::now();
+    inbox.most = 0;
+    inbox.receive(rig, &bufs, count * (rig.rank.count - 1))?;
+    let grown = inbox.most.saturating_sub(before);
+    rig.rank.figure(format_args!(
+        "grew by {asleep} bytes without progress, {grown} in all; {} MiB arrived in {:.2} s",
+        (count * len * (rig.rank.count - 1)) >> 20,
+        begin.elapsed().as_secs_f64()
+    ));
+    let limit = GROWTH_MAX * (rig.rank.count as u64 - 1);
+    check!(asleep.max(grown) <= limit, "grew by {asleep} bytes, then by {grown}");
+    rig.barrier()
+}
+
+/// Number of messages of each sender before the test.
+fn warm_up(len: usize) -> usize {
+    ((4 << 20) / len).max(2 * RECEIVES)
+}
+
+/// Messages of one sender that have arrived. Announced ones complete in any order.
+#[derive(Clone, Debug, Default)]
+struct Arrived {
+    /// Number up to which all have arrived.
+    all: u64,
+    /// Later messages, one bit each.
+    later: u64,
+}
+
+impl Arrived {
+    /// Notes a message; returns false if it has arrived before, or is too far ahead.
+    fn note(&mut self, number: u64) -> bool {
+        let Some(bit) = number.checked_sub(self.all).filter(|ahead| *ahead < 64) else {
+            return false;
+        };
+        let is_new = self.later >> bit & 1 == 0;
+        self.later |= 1 << bit;
+        while self.later & 1 != 0 {
+            self.later >>= 1;
+            self.all += 1;
+        }
+        is_new
+    }
+}
+
+/// Receiver's view of the messages.
+struct Inbox {
+    /// Arrived messages by rank.
+    senders: Vec<Arrived>,
+    /// Largest resident memory.
+    most: u64,
+}
+
+impl Inbox {
+    /// Receives `total` messages and checks their order and both of their ends.
+    fn receive(&mut self, rig: &Rig<'_>, bufs: &[Buf], total: usize) -> Outcome {
+        let any = u64::from(u32::MAX);
+        let post =
+            |at: usize, buf: Buf| rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 0, any, at));
+        for (at, &buf) in bufs.iter().enumerate().take(total) {
+            post(at, buf)?;
+        }
+        for done in 0..total {
+            let entry = rig.next(&rig.rx)?;
+            let buf = *bufs.get(entry.context).ok_or_else(|| Fail::here("no such receive"))?;
+            let from = usize::try_from(entry.tag).unwrap_or(usize::MAX);
+            let sender = self.senders.get_mut(from).ok_or_else(|| Fail::here("no such rank"))?;
+            let (first, last) = (buf.load_u64(0), buf.load_u64(entry.len - 8));
+            check_eq!(last, !first, "of rank {from}");
+            check!(sender.note(first), "message {first} of rank {from} after {sender:?}");
+            check!(
+                entry.len > SHORT || sender.later == 0,
+                "message {first} of rank {from} is early"
+            );
+            if done % 64 == 0 {
+                self.most = self.most.max(sandbox::memory("VmRSS:")?);
+            }
+            if done + bufs.len() < total {
+                post(entry.context, buf)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sender's view of its messages.
+struct Outbox<'a> {
+    rig: &'a Rig<'a>,
+    bufs: Vec<Buf>,
+    /// Buffers of no message in progress.
+    free: Vec<usize>,
+    posted: u64,
+    done: usize,
+}
+
+impl Outbox<'_> {
+    /// Posts what the provider takes, of at most `most` messages, and takes completions.
+    fn step(&mut self, most: u64) -> Outcome {
+        let rig = self.rig;
+        rig.pump()?;
+        while let Some(done) = rig.tx.take() {
+            let entry = done.map_err(|error| Fail::here(format_args!("{error:?}")))?;
+            if let Some(at) = entry.context.checked_sub(SEND) {
+                self.free.push(at);
+                self.done += 1;
+            }
+        }
+        while let Some(&at) = self.free.last().filter(|_| self.posted < most) {
+            let Some(buf) = self.bufs.get(at) else { return Err(Fail::here("no such buffer")) };
+            buf.store_u64(0, self.posted);
+            buf.store_u64(self.len() - 8, !self.posted);
+            match rig.ep.tsend(*buf, rig.to(0), rig.rank.index as u64, SEND + at) {
+                Ok(()) => self.free.truncate(self.free.len() - 1),
+                Err(Errno::EAGAIN) => break,
+                Err(e) => return Err(e.into()),
+            }
+            self.posted += 1;
+        }
+        Ok(())
+    }
+
+    fn len(&self) -> usize {
+        self.bufs.first().map_or(8, Buf::len)
+    }
+
+    /// Sends until `most` messages are posted and complete.
+    fn finish(&mut self, most: u64) -> Outcome {
+        while self.free.len() < self.bufs.len() || self.posted < most {
+            self.step(most)?;
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+}
+
+fn sender(rig: &Rig<'_>, len: usize, count: usize) -> Outcome {
+    let rank = rig.rank;
+    let bufs: Vec<Buf> = (0..RECEIVES).map(|_| Buf::pattern(len, 1)).collect();
+    let free = (0..bufs.len()).collect();
+    let mut outbox = Outbox { rig, bufs, free, posted: 0, done: 0 };
+    let first = warm_up(len) as u64;
+    outbox.finish(first)?;
+    let partner = [None, Some(3), None, Some(1)].get(rank.index).copied().flatten();
+    let quiet = partner.map(|other| talk(rig, other)).transpose()?;
+    absent(rank)?;
+    absent(rank)?;
+    rank.step("sending until the receiver stops it");
+    let (all, begin) = (first + count as u64, outbox.done);
+    let (mut seen, mut since) = (outbox.done, Instant::now());
+    while since.elapsed() < STOPPED {
+        outbox.step(all)?;
+        if outbox.done != seen {
+            (seen, since) = (outbox.done, Instant::now());
+        }
+        std::thread::yield_now();
+    }
+    check!(outbox.posted < all, "nothing stopped the sender");
+    let stopped = partner.map(|other| talk(rig, other)).transpose()?;
+    rank.barrier(&mut || {
+        std::thread::sleep(Duration::from_millis(2));
+        outbox.step(all)
+    })?;
+    let taken = (seen - begin) * len;
+    rank.figure(format_args!(
+        "stopped after {taken} bytes; round trips {quiet:?} then {stopped:?}"
+    ));
+    check!(taken <= TAKEN_MAX, "{taken} bytes were complete before the receiver took any");
+    if let (Some(quiet), Some(stopped)) = (quiet, stopped) {
+        check!(stopped <= SLOWER_MAX * quiet, "{stopped:?} a round trip, {quiet:?} before");
+    }
+    rank.step("sending the rest");
+    outbox.finish(all)?;
+    rig.barrier()
+}
+
+/// Returns the duration of a round trip with another sender.
+fn talk(rig: &Rig<'_>, other: usize) -> Outcome<Duration> {
+    let (from, to) = (Buf::new(8), Buf::new(8));
+    let round_trip = || {
+        let send = || rig.post(|| rig.ep.tinject(from, rig.to(other), TALK));
+        if rig.rank.index < other {
+            send()?;
+        }
+        rig.post(|| rig.ep.trecv(to, rig.to(other), TALK, 0, 1))?;
+        rig.received(1)?;
+        if rig.rank.index > other { send() } else { Ok(()) }
+    };
+    // The other may come later.
+    round_trip()?;
+    let begin = Instant::now();
+    (0..ROUNDS).try_for_each(|_| round_trip())?;
+    Ok(begin.elapsed() / u32::try_from(ROUNDS).unwrap_or(1))
+}

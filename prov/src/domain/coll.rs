@@ -4,21 +4,23 @@
 //! Semantics: fi_collective(3).
 
 use std::collections::HashSet;
+use std::net::Ipv4Addr;
 
 use libfabric_sys as fi;
 use scif::PortId;
 use scif::sorted::SortedMap;
 use scif_ring::copy::Mem;
 
+use crate::base::addr::Addr;
 use crate::base::errno::Errno;
-use crate::base::log::Subsys;
-use crate::base::reason;
 use crate::domain::calls::{self, split};
 use crate::domain::state::DomainState;
 use crate::engine::dispatch;
+use crate::engine::endpoint::Endpoint;
+use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::{coll_join, coll_run};
-use crate::engine::tables::coll_group::{CollArgs, Group, Lengths, digest, word_of};
+use crate::engine::tables::coll_group::{CollArgs, Group, Lengths, MemberName, digest, word_of};
 use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::engine::types::wire::{self, Head};
 
@@ -46,29 +48,25 @@ pub(crate) fn join(
     if !members.contains(&own) {
         return Err(fi::FI_EINVAL);
     }
-    if let Some(abroad) = members.iter().find(|id| id.place != 0) {
-        reason::warn_about_call(
-            Subsys::EpCtrl,
-            format_args!(
-                "a collective group cannot have the member {abroad} on another host: choose \
-                 members of one host"
-            ),
-        );
-        return Err(fi::FI_EOPNOTSUPP);
-    }
-    let mut ranked: Vec<(PortId, usize)> = members.iter().copied().zip(0..).collect();
-    ranked.sort_unstable_by_key(|(id, _)| (id.node, id.port));
+    let is_near = members.iter().all(|id| id.place == 0);
+    let name = |id: PortId| {
+        let ip = if is_near { Ipv4Addr::UNSPECIFIED } else { ip_of(e, &env, id) };
+        MemberName { node: id.node, port: id.port, ip }
+    };
+    let mut ranked: Vec<(MemberName, PortId, usize)> =
+        members.iter().zip(0..).map(|(id, slot)| (name(*id), *id, slot)).collect();
+    ranked.sort_unstable_by_key(|(name, ..)| *name);
     let group = Group {
         fid,
         context,
         id: 0,
-        membership: digest(ranked.iter().map(|(id, _)| word_of(*id))),
+        membership: digest(ranked.iter().map(|(name, ..)| word_of(*name))),
         peers: ranked
             .iter()
-            .map(|(id, _)| if *id == own { ANY } else { peer_conn::peer_at(e, *id) })
+            .map(|(_, id, _)| if *id == own { ANY } else { peer_conn::peer_at(e, *id) })
             .collect(),
-        slots: ranked.iter().map(|(_, slot)| *slot).collect(),
-        rank: ranked.iter().position(|(id, _)| *id == own).unwrap_or(0),
+        slots: ranked.iter().map(|(.., slot)| *slot).collect(),
+        rank: ranked.iter().position(|(_, id, _)| *id == own).unwrap_or(0),
         ops: SortedMap::new(),
         last: 0,
         lost: HashSet::new(),
@@ -91,6 +89,18 @@ pub(crate) fn join(
     }
     dispatch::flush_busy(e, &mut env);
     Ok(())
+}
+
+/// Returns the IP address of a member in the network, as all hosts know it.
+fn ip_of(e: &Endpoint, env: &Env<'_>, id: PortId) -> Ipv4Addr {
+    if let Some(name) = id.network_name() {
+        return *name.ip();
+    }
+    // The name of a member on this host contains the address. One that a user has typed may not.
+    let bytes = env.avs.get(e.cfg.av).and_then(|av| av.bytes_of(id));
+    let named = bytes.and_then(|bytes| Addr::from_bytes(&bytes)).filter(|addr| addr.host != 0);
+    let own = e.links.sock.network_name().map_or(Ipv4Addr::UNSPECIFIED, |name| *name.ip());
+    named.filter(|_| id != e.links.sock.id()).map_or(own, |addr| addr.ip)
 }
 
 /// Leaves group `addr`, if it still exists. Its operations end with `FI_ECANCELED` at all members.

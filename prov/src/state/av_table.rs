@@ -183,6 +183,11 @@ impl AvState {
         self.entry(fi_addr).map(|e| e.bytes)
     }
 
+    /// Returns the address, as first inserted, of the endpoint to which port `id` belongs.
+    pub(crate) fn bytes_of(&self, id: PortId) -> Option<[u8; ADDR_LEN]> {
+        self.bytes(u64::from(self.index_of(id)?))
+    }
+
     /// Adds a peer. A given `user` is reported as the source in place of its index.
     ///
     /// # Errors

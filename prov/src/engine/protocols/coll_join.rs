@@ -7,19 +7,25 @@
 //!
 //! Semantics: fi_collective(3), `fi_join_collective`.
 
+use std::net::Ipv4Addr;
+
 use libfabric_sys as fi;
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::coll_run;
-use crate::engine::tables::coll_group::{Group, READY_MAX, Ready, digest, error_of, word_of};
+use crate::engine::tables::coll_group::{
+    Group, MemberName, READY_MAX, Ready, digest, error_of, word_of,
+};
 use crate::engine::types::peer_id::{ANY, PeerId};
 use crate::engine::types::wire::{self, Head, Words};
 
 /// Starts the groups led by this member whose members are all ready, oldest first.
 pub(crate) fn begin_groups(ep: &mut Endpoint, env: &mut Env<'_>) {
-    let own = ep.links.sock.id();
+    let id = ep.links.sock.id();
+    let ip = ep.links.sock.network_name().map_or(Ipv4Addr::UNSPECIFIED, |name| *name.ip());
+    let own = MemberName { node: id.node, port: id.port, ip };
     let Some(coll) = ep.coll.as_mut() else {
         return;
     };

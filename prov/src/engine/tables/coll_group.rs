@@ -4,10 +4,10 @@
 //! Not here: the execution of an operation (`protocols::coll_run`).
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::Ipv4Addr;
 use std::ops::Range;
 
 use libfabric_sys as fi;
-use scif::PortId;
 use scif::sorted::SortedMap;
 use scif_ring::copy::Mem;
 
@@ -203,8 +203,17 @@ pub(crate) fn digest(of: impl Iterator<Item = u64>) -> u64 {
     (hash ^ hash >> 31).max(1)
 }
 
-pub(crate) fn word_of(id: PortId) -> u64 {
-    u64::from(id.node) << 32 | u64::from(id.port)
+/// Name of a member, the same in every process.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(crate) struct MemberName {
+    pub(crate) node: u16,
+    pub(crate) port: u16,
+    /// IP address in the network; 0.0.0.0 in a group within one host.
+    pub(crate) ip: Ipv4Addr,
+}
+
+pub(crate) fn word_of(name: MemberName) -> u64 {
+    u64::from(name.ip.to_bits()) << 32 | u64::from(name.node) << 16 | u64::from(name.port)
 }
 
 /// Returns the values of `fi_query_collective`: bytes of an element, elements of a call, members of

@@ -13,6 +13,8 @@ use super::rma::{REMOTE, from};
 pub(crate) const CASES: &[Case] = &[
     case("fork/child_is_refused", 2, |r| child(r, sys::FI_PROGRESS_MANUAL)),
     case("fork/child_is_refused_under_auto_progress", 2, |r| child(r, sys::FI_PROGRESS_AUTO)),
+    case("fork/child_exits", 2, |r| exits(r, sys::FI_PROGRESS_MANUAL)),
+    case("fork/child_exits_under_auto_progress", 2, |r| exits(r, sys::FI_PROGRESS_AUTO)),
     case("fork/child_closes", 2, |r| closes(r, sys::FI_PROGRESS_MANUAL)),
     case("fork/child_closes_under_auto_progress", 2, |r| closes(r, sys::FI_PROGRESS_AUTO)),
 ];
@@ -76,6 +78,31 @@ fn child(rank: &Rank, progress: u32) -> Outcome {
         rig.post(|| rig.ep.recv(to, sys::FI_ADDR_UNSPEC, number))?;
         rig.received(number)?;
         check_eq!(to.differs(64, number as u64), None);
+    }
+    rig.barrier()?;
+    exchange(&rig, 2)
+}
+
+/// Tests children that exit with the exit handlers of libraries, while messages of the parent are
+/// under way in both directions.
+#[expect(clippy::exit, reason = "the exit handlers are what the child tests")]
+fn exits(rank: &Rank, progress: u32) -> Outcome {
+    const CHILDREN: u64 = 10;
+    let spec = Spec::messages(true).with(|spec| spec.hints.data_progress = progress);
+    let rig = Rig::open(rank, &spec)?;
+    exchange(&rig, 1)?;
+    for child in 0..CHILDREN {
+        let to = Buf::new(300_000);
+        rig.post(|| rig.ep.trecv(to, rig.peer(), 3, 0, 1))?;
+        rig.post(|| rig.ep.tsend(Buf::pattern(300_000, child), rig.peer(), 3, 2))?;
+        let status = sandbox::in_child(|| {
+            sandbox::alarm(20);
+            std::process::exit(7)
+        })?;
+        check_eq!(status, 7);
+        rig.received(1)?;
+        rig.sent(2)?;
+        check_eq!(to.differs(300_000, child), None);
     }
     rig.barrier()?;
     exchange(&rig, 2)

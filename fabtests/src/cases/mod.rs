@@ -39,6 +39,7 @@ mod flow;
 mod fork;
 mod getinfo;
 mod getinfo_hints;
+mod hosts;
 mod kinds;
 mod leaks;
 mod log;
@@ -162,6 +163,7 @@ const AREAS: &[&[Case]] = &[
     flow::CASES,
     coll_death::CASES,
     closing::CASES,
+    hosts::CASES,
     restart::CASES,
     absent_peers::CASES,
     fork::CASES,

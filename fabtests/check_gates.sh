@@ -359,9 +359,11 @@ hosts() {
     gate "jobs that span two hosts"
     cases_of "two hosts" hosts fabtests/net/check.sh
     cases_of "conformance: a sample" hosts-sample fabtests/net/suites.sh "${HOSTS_SAMPLE[@]}"
+    HOSTS_COUNT=3 cases_of "conformance: a sample of collectives, three hosts" hosts-collectives \
+        fabtests/net/suites.sh coll/five coll/many_groups coll_death/
 }
 HOSTS_SAMPLE=(any_source/ msg/send tagged/directed peek/source peek/claim rma/write rma/read
-    atomic/base atomic_shared/ order/small cntr/rma fence/)
+    atomic/base atomic_shared/ order/small cntr/rma fence/ hosts/ fork/child_exits)
 
 hosts_suites() {
     gate "suites between two hosts"

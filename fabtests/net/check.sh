@@ -102,6 +102,19 @@ lists_scif_alone() {
         END { exit !n || other }'
 }
 
+# spawns LAUNCHER NET: a job of two hosts that starts two ranks more on the second. The mpirun of
+# Debian at times loses such a job, over any transport (../mpi/jobs.sh).
+spawns() {
+    local attempt file=$HOSTS_RUN/spawn
+    for attempt in 1 2 3; do
+        "$1" "$2" 2 1 spawn.py "$HOSTS_NET.2" scif2 >"$file" 2>"$file.err"
+        cat "$file" "$file.err"
+        grep -q "Data unpack would read past end of buffer" "$file.err" || break
+        echo "attempt $attempt was lost by mpirun"
+    done
+    grep -q "^spawn: 2 ranks on scif2, [1-9][0-9]* checks, errors 0" "$file"
+}
+
 # silent MODE SECONDS: a rank that computes, is stopped, dies, or vanishes with its host. The job's
 # status is that of the killed rank, so the file that the other one writes decides. MPICH may end
 # that rank before it can write, because of the error completion. Its standard error then tells.
@@ -173,6 +186,11 @@ elif grep -qF "set FI_PROVIDER='scif,tcp;scif'" "$LOGS/net-layered-alone.log"; t
 else
     failed "no message has the selection to set ($LOGS/net-layered-alone.log)"
 fi
+for stack in mpich open_mpi; do
+    read -r net title <<<"$([ $stack = mpich ] && echo tcp MPICH || echo net "Debian's Open MPI")"
+    case_of "ranks start others on the second host, $title over $net" net-spawn-$stack \
+        spawns "$stack" "$net"
+done
 # Longer than refusals of a network last until a peer counts as dead.
 case_of "a rank of another host that computes is not dead" net-computes silent computes 6
 case_of "a rank of another host that is stopped is not dead" net-stops silent stops 6

@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Conformance cases whose ranks are on two hosts, the even ones on the first and the odd ones on the
-# second, and libfabric's own suite with servers and clients on two hosts. The hosts are namespaces
-# of this machine (hosts.sh). Needs root. The provider and the programs are built before.
+# second, those of collectives also on three hosts, and libfabric's own suite with servers and
+# clients on two hosts. The hosts are namespaces of this machine (hosts.sh). Needs root. The
+# provider and the programs are built before.
 #   suites.sh           all of AREAS and SETS
 #   suites.sh CASE...   these conformance cases, over tcp
 # UPSTREAM is the prefix of an installed fabtests (../upstream/run.sh).
@@ -17,9 +18,14 @@ set -u -o pipefail
 # wait for the network.
 AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ bad_rma/ atomic/
     atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/ flow/ sleepers/ wait/ waitobj/
-    progress_auto/ restart/ death/sending_64k death/asleep_in_the_queue)
+    progress_auto/ restart/ death/sending_64k death/asleep_in_the_queue coll/ coll_death/ hosts/
+    fork/)
 # Areas for libfabric 1.17, whose processes start more slowly.
-AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ atomic/ order/)
+AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ atomic/ order/ coll/ coll_death/ hosts/ fork/)
+# Areas of collectives, for three hosts.
+COLLECTIVES=(coll/ coll_death/)
+# Cases under memcheck.
+MEMCHECKED=(hosts/names hosts/equal_hashes)
 # Sets of libfabric's suite.
 SETS=(unit functional short multinode)
 
@@ -31,14 +37,29 @@ if ! hosts_possible; then
     verdict
     exit
 fi
-hosts_up 2 || die "suites.sh: the hosts cannot be set up"
+hosts_up 3 || die "suites.sh: the hosts cannot be set up"
 export HOSTS_RUN
 
-# conformance LIBRARY_DIRECTORY NET [CASES...]
+# conformance LIBRARY_DIRECTORY NET [CASES...]: HOSTS_COUNT is the number of hosts.
 conformance() {
     FI_PROVIDER_PATH=$PROVIDER_DIR FI_SCIF_NET=$2 SCIF_DOMAIN=hosts \
         timeout -k 10 3000 "$TARGET/release/conformance" --lib "$1/libfabric.so.1" \
         --prov "$PROVIDER" --over-network --wrap "$ROOT/fabtests/net/rank.sh" "${@:3}"
+}
+
+# under_memcheck CASES...: with Debian's libfabric.
+under_memcheck() {
+    local memcheck=(valgrind -q --error-exitcode=99 "--suppressions=$ROOT/fabtests/valgrind.supp"
+        --vgdb=no --leak-check=full --show-leak-kinds=definite --errors-for-leak-kinds=definite)
+    HOSTS_UNDER=${memcheck[*]} conformance "$(debian_libfabric)" net "$@"
+}
+
+# finds_a_lost_block: the control of that.
+finds_a_lost_block() {
+    local out
+    out=$(under_memcheck --harness-cases harness/loses_memory) && return 1
+    printf '%s\n' "$out"
+    grep -q 'definitely lost' <<<"$out"
 }
 
 # upstream OPTIONS: the programs of fabtests with these options.
@@ -55,6 +76,17 @@ else
         conformance "$(wheel_libfabric)" tcp "${AREAS[@]}"
     cases_of "conformance over net of Debian" net-conformance-net \
         conformance "$(debian_libfabric)" net "${AREAS_NET[@]}"
+    HOSTS_COUNT=3 cases_of "collectives of three hosts over tcp" net-collectives-tcp \
+        conformance "$(wheel_libfabric)" tcp "${COLLECTIVES[@]}"
+    HOSTS_COUNT=3 cases_of "collectives of three hosts over net of Debian" net-collectives-net \
+        conformance "$(debian_libfabric)" net "${COLLECTIVES[@]}"
+    # The directory decides the hash of a host.
+    mkdir "$HOSTS_RUN/shared"
+    SCIF_RUNTIME_DIR=$HOSTS_RUN/shared cases_of "hosts of equal hashes over tcp" net-equal-hashes \
+        conformance "$(wheel_libfabric)" tcp hosts/ msg/send
+    cases_of "conformance over net of Debian, memcheck" net-memcheck \
+        under_memcheck "${MEMCHECKED[@]}"
+    case_of "memcheck finds a lost block there" net-memcheck-loses finds_a_lost_block
     if [ -x "${UPSTREAM:=/usr/local}/bin/runfabtests.sh" ]; then
         cases_of "fabtests over tcp" net-upstream upstream ""
         SETS=(functional short)

@@ -8,6 +8,7 @@ use crate::cases;
 const CALLERS: &str = "callers wait until the listener has descriptors";
 const CONNECTED: &str = "connected endpoints are of one host";
 const FORK: &str = "a forked child keeps its parent's endpoints open in a driver";
+const INHERITED: &str = "a forked child keeps its parent's connections over the network open";
 const NEXT_CALL: &str = "the network sends while the sender makes progress";
 const NEXT_PROGRESS: &str = "an operation without a connection waits for the next progress";
 const NO_MEMORY: &str = "no process accesses the memory of another";
@@ -61,10 +62,11 @@ pub(crate) const OVER_A_NETWORK: &[Excuse] = &[
     ("av/foreign_address", "addresses of other hosts are valid"),
     ("av/shared_", "a vector with a name is of one host"),
     ("windows/", "they choose another transport"),
-    ("transient_peers/leave_no_state", "the address vector of the network keeps each peer"),
+    ("transient_peers/leave_no_state", "libfabric's tcp keeps the address of each peer"),
     ("scalable/", "scalable endpoints are of one host"),
     ("coll_death/before_joining", "a peer from which nothing was heard may start late"),
-    ("coll_death/killed_with_a_fork", "a child keeps the sockets of the network open"),
+    ("coll_death/killed_with_a_fork", INHERITED),
+    ("restart/after_death_with_a_fork", INHERITED),
     ("mapped/", NO_MEMORY),
     ("migrate/", "no memory moves"),
     ("degraded/", "they concern the failures of shared memory"),

@@ -28,7 +28,7 @@ const TAKEN_MAX: usize = 512 << 10;
 const GROWTH_MAX: u64 = 128 << 10;
 /// Maximum duration of a round trip during the stop, as a multiple of one before. Any larger factor
 /// would hide a transport that waits for the receiver.
-const SLOWER_MAX: u32 = 8;
+const SLOWER_MAX: u32 = 3;
 /// Time without a completion after which a sender is stopped.
 const STOPPED: Duration = Duration::from_millis(200);
 const SEND: usize = 0x5e;

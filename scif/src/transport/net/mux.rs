@@ -296,7 +296,7 @@ impl NetMux {
     pub(super) fn expose(&mut self, token: u64, range: &Mem) -> Option<WireMemory> {
         self.table.streams.get(&token).filter(|stream| stream.is_open())?;
         let exposed = self.wire.expose(range)?;
-        self.table.reads.note_exposed(exposed.key, token);
+        self.table.reads.note_exposed(exposed.key, token, now_ns());
         Some(exposed)
     }
 
@@ -384,7 +384,7 @@ impl NetMux {
     pub(super) fn is_expecting(&self, now: u64) -> bool {
         now.saturating_sub(self.table.received_ns) < EXPECT_NS
             || !self.table.listed.is_empty()
-            || self.table.reads.is_expecting()
+            || self.table.reads.is_expecting(now, self.table.received_ns)
     }
 
     /// Whether the owner may sleep until the network's descriptor is readable.

@@ -8,6 +8,11 @@ use std::collections::HashMap;
 
 use crate::remote_reads::ReadState;
 
+/// Time in nanoseconds after the last exposure or message for which peers are expected to read
+/// exposed memory. A longer one slows traffic inside the host, while a peer computes. After it, the
+/// network is looked at as rarely as without exposed memory.
+const EXPOSED_NS: u64 = 2_000_000;
+
 /// Reads and exposures of the end of a network.
 #[derive(Debug, Default)]
 pub(super) struct NetReads {
@@ -18,6 +23,8 @@ pub(super) struct NetReads {
     open: usize,
     /// Connections by the keys of memory that their peers may read.
     exposed: HashMap<u64, u64>,
+    /// Time of the last exposure.
+    exposed_ns: u64,
 }
 
 impl NetReads {
@@ -63,8 +70,9 @@ impl NetReads {
         self.reads.get(&number) == Some(&ReadState::Reading)
     }
 
-    pub(super) fn note_exposed(&mut self, key: u64, token: u64) {
+    pub(super) fn note_exposed(&mut self, key: u64, token: u64, now: u64) {
         self.exposed.insert(key, token);
+        self.exposed_ns = now;
     }
 
     /// Removes exposed memory; returns whether it was exposed.
@@ -80,9 +88,11 @@ impl NetReads {
         keys
     }
 
-    /// Whether an event is due: the end of a read, or a record that a peer has read our memory.
-    pub(super) fn is_expecting(&self) -> bool {
-        self.open > 0 || !self.exposed.is_empty()
+    /// Whether an event is due: the end of a read, or a record that a peer has read our memory. A
+    /// peer that does not begin soon may compute for long. `heard_ns`: time of the last message.
+    pub(super) fn is_expecting(&self, now: u64, heard_ns: u64) -> bool {
+        let since = now.saturating_sub(self.exposed_ns.max(heard_ns));
+        self.open > 0 || !self.exposed.is_empty() && since < EXPOSED_NS
     }
 }
 
@@ -94,14 +104,14 @@ mod tests {
     fn each_read_ends_once_and_is_forgotten_when_asked() {
         let mut reads = NetReads::default();
         let (first, second) = (reads.note_begun(), reads.note_begun());
-        assert!(first != second && reads.is_open(first) && reads.is_expecting());
+        assert!(first != second && reads.is_open(first) && reads.is_expecting(u64::MAX, 0));
         reads.note_ended(first, true);
         reads.note_ended(first, false);
         assert_eq!(reads.state(second), ReadState::Reading);
         assert_eq!(reads.state(first), ReadState::Done);
         assert_eq!(reads.state(first), ReadState::Failed, "forgotten");
         reads.note_stopped();
-        assert!(!reads.is_open(second) && !reads.is_expecting());
+        assert!(!reads.is_open(second) && !reads.is_expecting(0, 0));
         assert_eq!(reads.state(second), ReadState::Failed);
     }
 
@@ -109,10 +119,12 @@ mod tests {
     fn memory_is_revoked_by_key_and_by_connection() {
         let mut reads = NetReads::default();
         for (key, token) in [(1, 10), (2, 10), (3, 30)] {
-            reads.note_exposed(key, token);
+            reads.note_exposed(key, token, 0);
         }
         assert!(reads.revoke(1) && !reads.revoke(1));
         assert_eq!(reads.revoke_all(10), [2]);
-        assert!(reads.is_expecting() && reads.revoke(3) && !reads.is_expecting());
+        assert!(reads.is_expecting(EXPOSED_NS - 1, 0) && !reads.is_expecting(EXPOSED_NS, 0));
+        assert!(reads.is_expecting(EXPOSED_NS, 1), "the peer has just sent a message");
+        assert!(reads.revoke(3) && !reads.is_expecting(0, 0));
     }
 }

@@ -112,7 +112,7 @@ class Job:
         return min(found, default=(0, None))[1]
 
     @staticmethod
-    def watch(child, directory, silence):
+    def watch(child, directory, limit):
         """Whether the job came to its end; a job without output for so many seconds is killed."""
         size, changed = -1, time.monotonic()
         while child.poll() is None:
@@ -122,7 +122,7 @@ class Job:
                 silence = time.monotonic() - changed
                 Job.longest_silence = max(Job.longest_silence, silence)
                 size, changed = now, time.monotonic()
-            elif time.monotonic() - changed > silence:
+            elif time.monotonic() - changed > limit:
                 child.send_signal(signal.SIGTERM)
                 child.wait()
                 return False

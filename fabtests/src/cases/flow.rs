@@ -35,12 +35,12 @@ const SEND: usize = 0x5e;
 const TALK: u64 = 0x7a1c;
 
 /// Bytes that each rank sends, and the time for which the receiver makes no progress. On one host
-/// the kernel moves nothing by itself, so less shows as much.
+/// the kernel moves nothing by itself, so less shows as much: twice the buffers of a sender.
 fn amount() -> (usize, Duration) {
     if std::env::var_os("FI_SCIF_NET").is_some() {
         (1 << 30, Duration::from_secs(10))
     } else {
-        (32 << 20, Duration::from_secs(1))
+        (64 << 20, Duration::from_secs(1))
     }
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Names whose processes have died, until a message reaches a new process there.
+//! Names whose processes have died or closed the endpoint, until a message reaches a new one there.
 //!
 //! A connection takes records before its peer has answered, so that peers may start in any order.
-//! To a dead process such records would seem sent. So a connect to its name waits until the network
-//! has taken a message to it.
+//! To a dead process such records would seem sent, and the close of the own endpoint would wait for
+//! them. So a connect to its name waits until the network has taken a message to it.
 
 use std::net::SocketAddrV4;
 
@@ -60,8 +60,9 @@ impl DeadName {
 pub(super) struct DeadNames(Vec<DeadName>);
 
 impl DeadNames {
-    /// Notes a death. Returns the number of a name that is displaced, or that was noted before.
-    pub(super) fn note_death(&mut self, name: SocketAddrV4, to: WirePeer) -> Option<WirePeer> {
+    /// Notes the end of an endpoint. Returns the number of a name that is displaced, or that was
+    /// noted before.
+    pub(super) fn note_end(&mut self, name: SocketAddrV4, to: WirePeer) -> Option<WirePeer> {
         let displaced = match self.0.iter().position(|dead| dead.name == name) {
             Some(at) => Some(at),
             None => (self.0.len() >= NAMES_MAX).then_some(0),
@@ -98,10 +99,10 @@ mod tests {
         let mut names = DeadNames::default();
         let name = |n: u64| SocketAddrV4::new([10, 1, 1, 1].into(), u16::try_from(n).unwrap() + 1);
         for n in 0..NAMES_MAX as u64 {
-            assert_eq!(names.note_death(name(n), WirePeer(n)), None);
+            assert_eq!(names.note_end(name(n), WirePeer(n)), None);
         }
-        assert_eq!(names.note_death(name(0), WirePeer(7000)), Some(WirePeer(0)));
-        assert_eq!(names.note_death(name(5000), WirePeer(5000)), Some(WirePeer(1)));
+        assert_eq!(names.note_end(name(0), WirePeer(7000)), Some(WirePeer(0)));
+        assert_eq!(names.note_end(name(5000), WirePeer(5000)), Some(WirePeer(1)));
         assert!(names.get_mut(name(1)).is_none() && names.get_mut(name(0)).is_some());
         assert_eq!(names.remove(name(0)), Some(WirePeer(7000)));
         assert_eq!(names.remove(name(0)), None);
@@ -111,7 +112,7 @@ mod tests {
     fn a_name_is_refused_after_enough_attempts_that_are_apart() {
         let mut names = DeadNames::default();
         let name = SocketAddrV4::new([10, 1, 1, 1].into(), 7);
-        names.note_death(name, WirePeer(1));
+        names.note_end(name, WirePeer(1));
         let dead = names.get_mut(name).unwrap();
         let mut now = 5 * PAUSE_NS;
         for _ in 0..ATTEMPTS {

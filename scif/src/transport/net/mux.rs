@@ -125,11 +125,11 @@ impl NetMux {
         Ok(())
     }
 
-    /// Notes the death of a process.
-    fn note_death(&mut self, peer: PortId) {
+    /// Notes the death of a process, or the close of its endpoint.
+    fn note_end(&mut self, peer: PortId) {
         let Some(name) = peer.network_name() else { return };
         let Ok(to) = self.wire.peer(name) else { return };
-        if let Some(displaced) = self.table.dead.note_death(name, to) {
+        if let Some(displaced) = self.table.dead.note_end(name, to) {
             self.wire.release(displaced);
         }
     }
@@ -261,8 +261,8 @@ impl NetMux {
         }
         let (reason, peer) = (stream.changes.end?, stream.peer);
         self.close(token, CloseKind::Abandon);
-        if reason == Reason::Died {
-            self.note_death(peer);
+        if matches!(reason, Reason::Died | Reason::Orderly) {
+            self.note_end(peer);
         }
         Some(LinkUpdate::Closed(reason))
     }

@@ -23,7 +23,7 @@ use crate::remote_reads::{ReadBegun, ReadState, WireMemory};
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
 use crate::sys::time::now_ns;
-use crate::transport::LinkUpdate;
+use crate::transport::{CloseKind, LinkUpdate};
 
 /// Polls after which a test has waited in vain.
 const POLLS: usize = 100_000;
@@ -639,6 +639,24 @@ fn a_connect_to_the_name_of_a_dead_process_waits_for_another_one() {
     assert!(a.connect(there, id).is_ok());
     net.state().room = None;
     assert_eq!(net.state().named, 2, "one of each end");
+}
+
+#[test]
+fn a_connect_to_the_name_of_a_closed_endpoint_is_refused() {
+    let MuxPair { mut a, mut b, token, names, .. } = muxes();
+    let (there, id) = (PortId::abroad(0, names[1]), ConnId { index: 1, generation: 1 });
+    b.close(token, CloseKind::Graceful);
+    drop(b);
+    a.poll(&mut Vec::new());
+    assert!(matches!(a.next_event(token), Some(LinkUpdate::Closed(Reason::Orderly))));
+    let refused = loop {
+        match a.connect(there, id) {
+            Err(Error::Again) => {}
+            other => break other,
+        }
+    };
+    assert!(matches!(refused, Err(Error::Refused(id)) if id == there));
+    assert!(a.is_quiet(), "a close would wait");
 }
 
 #[test]

@@ -226,7 +226,11 @@ impl EndpointWire {
         self.repost(slot);
     }
 
+    /// Posts a receive again, unless the network is stopped. Its queue may still report some.
     fn repost(&mut self, slot: usize) {
+        if self.ep.is_null() {
+            return;
+        }
         if let Err(errno) = self.post_receive(slot) {
             info(
                 Subsys::EpData,

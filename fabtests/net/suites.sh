@@ -19,7 +19,7 @@ set -u -o pipefail
 AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ bad_rma/ atomic/
     atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/ flow/ sleepers/ wait/ waitobj/
     progress_auto/ restart/after_closing death/sending_64k death/asleep_in_the_queue coll/
-    coll_death/ hosts/ fork/)
+    coll_death/ hosts/ fork/ closing/ transient_peers/)
 # Areas for libfabric 1.17, whose processes start more slowly.
 AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ atomic/ order/ coll/ coll_death/ hosts/ fork/)
 # Areas of collectives, for three hosts.

@@ -67,6 +67,7 @@ pub(crate) const OVER_A_NETWORK: &[Excuse] = &[
     ("coll_death/before_joining", "a peer from which nothing was heard may start late"),
     ("coll_death/killed_with_a_fork", INHERITED),
     ("restart/after_death_with_a_fork", INHERITED),
+    ("restart/address_free_at_once", "a rank opens the address of another"),
     ("mapped/", NO_MEMORY),
     ("migrate/", "no memory moves"),
     ("degraded/", "they concern the failures of shared memory"),

@@ -93,10 +93,8 @@ fn equal_hashes(rank: &Rank) -> Outcome {
     let forged = with(&theirs, 12, hash)?;
     let to = rig.av.insert(&forged)?;
     talk(&rig, to, 1)?;
-    let is_one_host = own.get(4..8) == theirs.get(4..8);
-    rank.step(format_args!("one host: {is_one_host}, forged: {}", forged != theirs));
-    check_eq!(is_one_host, forged == theirs);
-    if is_one_host {
+    if forged == theirs {
+        // Of one host, or of two that share a directory with the port numbers.
         return rig.barrier();
     }
     let port = (if rank.index == 0 { &own } else { &theirs }).get(2..4).unwrap_or_default();

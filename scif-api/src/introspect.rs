@@ -232,6 +232,8 @@ fn opened(entry: &DirEntry, target: &Path) -> io::Result<Option<File>> {
             let now = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
             Ok((now == target).then_some(file))
         }
+        // Closed meanwhile. Another file of this name may have taken its number since.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         // An error of the expected target, unless the descriptor has changed meanwhile.
         Err(error) => match fs::read_link(entry.path()) {
             Ok(now) if now == target => Err(error),

@@ -170,13 +170,14 @@ impl Endpoint {
     }
 
     /// Accepts waiting connections, completes handshakes, detects ends and takes wake-ups; appends
-    /// the changes to `out`.
-    pub fn poll_links(&mut self, out: &mut Vec<LinkEvent>) {
+    /// the changes to `out`. Returns whether there was anything to do, or another call is soon due.
+    pub fn poll_links(&mut self, out: &mut Vec<LinkEvent>) -> bool {
         if self.forked() {
-            return;
+            return false;
         }
         let mut ready = std::mem::take(&mut self.ready);
         self.port.poll(&mut ready);
+        let mut is_active = !ready.is_empty() || !self.needs_poll.is_empty();
         for id in ready.drain(..) {
             self.take_changes(id, out);
         }
@@ -185,6 +186,7 @@ impl Endpoint {
             let Some(opened) = self.port.accept(id) else {
                 break;
             };
+            is_active = true;
             self.adopt(opened, out);
         }
         if !self.needs_poll.is_empty() {
@@ -198,6 +200,7 @@ impl Endpoint {
             needs_poll.append(&mut self.needs_poll);
             self.needs_poll = needs_poll;
         }
+        is_active
     }
 
     /// Takes the changes of one connection, as `poll_links` does for all.

@@ -379,7 +379,7 @@ pub(crate) fn disarm(st: &mut DomainState, ep: u32) {
         e.stats.record().set_asleep(false);
         // The sleeper was woken for a reason: poll the rings without delay, and the links first.
         e.links.cancel_poll_delay();
-        e.links.last_events_ns = 0;
+        e.links.expect_events();
     }
 }
 

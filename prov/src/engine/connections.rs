@@ -158,9 +158,11 @@ pub(crate) fn drain(
 /// Handles connection events: accepts, completed handshakes and closes.
 pub(crate) fn poll_connections(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut links = std::mem::take(&mut ep.links.events);
-    ep.links.sock.poll_links(&mut links);
+    let is_active = ep.links.sock.poll_links(&mut links);
     on_links(ep, env, &mut links);
     ep.links.events = links;
+    let is_connecting = ep.peers.busy.iter().any(|peer| ep.peers.at(*peer).is_connecting());
+    ep.links.note_events(is_active || is_connecting);
 }
 
 /// Handles connection events without the lock that guards the receives of a peer provider.

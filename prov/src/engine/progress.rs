@@ -17,9 +17,6 @@ use crate::engine::{
     connections, dispatch, fast_path, liveness, monitor, peer_sweep, source_watch,
 };
 
-/// Interval in nanoseconds between polls of the sockets. A longer one delays accepts and connection
-/// ends.
-const LINKS_NS: u64 = 20_000;
 /// Processor time in nanoseconds that a closing endpoint waits, since its peers last took
 /// something. Replies and datagrams that they have not taken afterwards are lost.
 const CLOSE_NS: u64 = 100_000_000;
@@ -107,8 +104,7 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     if ep.peers.recorder.is_some() {
         note_tick(ep, before, now);
     }
-    if expecting || now.saturating_sub(ep.links.last_events_ns) >= LINKS_NS {
-        ep.links.last_events_ns = now;
+    if expecting || ep.links.are_events_due(now) {
         connections::poll_connections(ep, env);
         liveness::expire_connects(ep, env, now);
         peer_sweep::sweep_peers(ep, env);

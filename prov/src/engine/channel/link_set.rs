@@ -8,12 +8,18 @@
 //! Not here: the records in the rings (`progress`), and the end of a connection (`progress`,
 //! `parting`).
 
+use std::ops::Range;
+
 use scif::{CloseHow, ConnId, Connection, Endpoint, LinkEvent};
 use scif_ring::BELL_BITS;
 
 use crate::base::errno::Errno;
 use crate::engine::types::peer_id::PeerId;
 
+/// Bounds in nanoseconds of the interval between polls of the sockets, which doubles with each one
+/// that finds nothing. A longer one delays accepts and connection ends. A shorter one costs a
+/// program that always polls a system call as often: 5 % of its time for 1 us every 20 us.
+const EVENTS_NS: Range<u64> = 20_000..160_000;
 /// Empty polls of a ring after which its consumed counter is published. A larger number delays
 /// fences of the peer.
 const FLUSH_AFTER: u32 = 64;
@@ -93,7 +99,10 @@ pub(crate) struct LinkSet {
     /// Polls between two readings of the clock, a power of two.
     clock_every: u32,
     last_clock_ns: u64,
-    pub(crate) last_events_ns: u64,
+    /// Time in nanoseconds of the last poll of the sockets.
+    last_events_ns: u64,
+    /// Nanoseconds from it to the next one.
+    events_every_ns: u64,
     pub(crate) last_alive_ns: u64,
     alive_next: usize,
     /// Connections with mapped shared memory of their peers, each once.
@@ -116,6 +125,7 @@ impl LinkSet {
             clock_every: 1,
             last_clock_ns: 0,
             last_events_ns: 0,
+            events_every_ns: EVENTS_NS.start,
             last_alive_ns: 0,
             alive_next: 0,
             mapping: Vec::new(),
@@ -150,6 +160,26 @@ impl LinkSet {
             (false, true) => TICK_POLLS_CLOSE,
             (false, false) => TICK_POLLS,
         };
+    }
+
+    /// Whether the sockets are to be polled at `now`. If so, notes that they are.
+    pub(crate) fn are_events_due(&mut self, now: u64) -> bool {
+        let is_due = now.saturating_sub(self.last_events_ns) >= self.events_every_ns;
+        if is_due {
+            self.last_events_ns = now;
+        }
+        is_due
+    }
+
+    /// Notes the result of a poll of the sockets, which decides when the next one is due.
+    pub(crate) fn note_events(&mut self, is_active: bool) {
+        let longer = (self.events_every_ns * 2).min(EVENTS_NS.end);
+        self.events_every_ns = if is_active { EVENTS_NS.start } else { longer };
+    }
+
+    /// Makes the next reading of the clock poll the sockets.
+    pub(crate) fn expect_events(&mut self) {
+        self.last_events_ns = 0;
     }
 
     /// Adds a connection with `peer`, whose ring is active.
@@ -406,5 +436,34 @@ impl LinkSet {
                 self.activate(at);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::Bed;
+
+    #[test]
+    fn polls_of_the_sockets_become_rarer_until_one_finds_something() {
+        let links = &mut Bed::new(|_| {}).ep.links;
+        let mut now = 1 << 40;
+        let mut next = |links: &mut LinkSet, is_active| {
+            assert!(links.are_events_due(now));
+            links.note_events(is_active);
+            let since = now;
+            while !links.are_events_due(now) {
+                now += 1000;
+            }
+            links.expect_events();
+            now - since
+        };
+        links.note_events(true);
+        assert_eq!(
+            [(); 5].map(|()| next(links, false)),
+            [40_000, 80_000, 160_000, 160_000, 160_000]
+        );
+        assert_eq!(next(links, true), 20_000);
+        assert!(links.are_events_due(now), "expected");
     }
 }

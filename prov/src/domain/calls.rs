@@ -26,6 +26,7 @@ use crate::engine::fast_path::{self, CompletionSink, DirectPoll};
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic, cm, coll_run, parting, posted_write, recv, send, srx};
 use crate::engine::types::args::{AtomicArgs, RecvArgs, RmaArgs, SendArgs};
+use crate::engine::write_poll::{self, Polled};
 use crate::engine::{connections, loopback, monitor, peek, poison, progress};
 
 /// Size in bytes of the first page, in which programs have no memory: `vm.mmap_min_addr` forbids it
@@ -255,14 +256,17 @@ pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
     st.eps.get(ep).filter(|e| e.enabled).map(|e| e.links.polls)
 }
 
-/// Makes progress, unless a poll of the rings finds nothing to do.
+/// Makes progress, unless a poll of the rings finds nothing to do but posted writes. Returns
+/// whether it found some.
 #[inline]
-pub(crate) fn poll(st: &mut DomainState, ep: u32) {
-    let empty =
-        guarded(st, ep, |st| split(st, ep).is_ok_and(|(e, env)| fast_path::poll_empty(e, &env)));
-    if !empty {
+pub(crate) fn poll(st: &mut DomainState, ep: u32) -> bool {
+    let polled = guarded(st, ep, |st| {
+        split(st, ep).map_or(Polled::Due, |(e, mut env)| write_poll::poll(e, &mut env))
+    });
+    if polled == Polled::Due {
         progress(st, ep);
     }
+    polled == Polled::Writes
 }
 
 /// Polls the rings, for a call that has already refused a forked child. Returns true if there was
@@ -285,10 +289,14 @@ pub(crate) fn poll_again(eps: &mut Slab<Endpoint>, ep: u32) -> Repeated {
 pub(crate) fn receive_at<D: CompletionSink>(
     st: &mut DomainState,
     (ep, at): (u32, usize),
+    cq: u32,
     most: usize,
     to: D,
 ) -> DirectPoll {
     guarded(st, ep, |st| match enabled(st, ep) {
+        Ok((e, mut env)) if e.cfg.rx_cq != Some(cq) || most == 0 => {
+            fast_path::execute_writes(e, &mut env, at)
+        }
         Ok((e, mut env)) => fast_path::receive(e, &mut env, at, most, to),
         Err(_) => DirectPoll::Declined,
     })
@@ -346,7 +354,7 @@ fn poll_with_timed_work<D: CompletionSink>(
         return DirectPoll::Declined;
     }
     match fast_path::poll_direct(e, env, cq, most, to) {
-        DirectPoll::Empty => DirectPoll::Declined,
+        DirectPoll::Empty | DirectPoll::Busy => DirectPoll::Declined,
         polled => polled,
     }
 }

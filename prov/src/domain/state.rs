@@ -30,28 +30,56 @@ pub(crate) enum Target {
     Cntr(u32),
 }
 
-/// Object that was read last, in one word.
+/// Objects that were read last, at most two, each in one word. Both were read since the last change
+/// of the domain, or there is one only. Many programs read a queue of sends and one of receives in
+/// turn.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LastRead(u64);
+pub(crate) struct LastRead {
+    last: u64,
+    other: u64,
+}
 
 impl LastRead {
+    const NONE: u64 = u64::MAX;
+
     #[inline(always)]
     pub(crate) fn new(target: Target) -> LastRead {
+        LastRead { last: LastRead::word(target), other: LastRead::NONE }
+    }
+
+    #[inline(always)]
+    fn word(target: Target) -> u64 {
         const IS_CNTR: u64 = 1 << u32::BITS;
-        LastRead(match target {
+        match target {
             Target::Cq(index) => u64::from(index),
             Target::Cntr(index) => u64::from(index) | IS_CNTR,
-        })
+        }
     }
 
     #[inline(always)]
     pub(crate) fn is(self, target: Target) -> bool {
-        self.0 == LastRead::new(target).0
+        let word = LastRead::word(target);
+        self.last == word || self.other == word
     }
 
+    /// Notes a read of `target`. `unchanged`: the domain has not changed since the last read.
+    /// Returns whether no other object was read since the last read of `target`, apart from reads
+    /// without a change between them.
     #[inline(always)]
-    pub(crate) fn set(&mut self, target: Target) {
-        *self = LastRead::new(target);
+    pub(crate) fn note(&mut self, target: Target, unchanged: bool) -> bool {
+        let word = LastRead::word(target);
+        if !unchanged {
+            let is_repeated = self.last == word && self.other == LastRead::NONE;
+            if !is_repeated {
+                *self = LastRead::new(target);
+            }
+            return is_repeated;
+        }
+        let is_repeated = self.is(target);
+        if !is_repeated {
+            *self = LastRead { last: word, other: self.last };
+        }
+        is_repeated
     }
 }
 
@@ -167,5 +195,24 @@ pub(crate) struct DomainShared {
 impl fmt::Debug for DomainShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DomainShared").field("api", &self.api).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_objects_read_in_turn_are_remembered_until_a_change() {
+        let [a, b, c] = [Target::Cq(0), Target::Cq(1), Target::Cntr(0)];
+        let mut read = LastRead::new(a);
+        assert!(read.note(a, false) && read.note(a, true));
+        assert!(!read.note(b, true) && read.is(a) && read.is(b) && !read.is(c));
+        assert!(read.note(a, true) && read.note(b, true));
+        assert!(!read.note(b, false), "another one was read between");
+        assert!(read.is(b) && !read.is(a), "changed since");
+        assert!(read.note(b, false), "the same again");
+        assert!(!read.note(a, false) && !read.note(c, true) && !read.note(b, true));
+        assert!(!read.is(a) && read.is(b) && read.is(c), "two at most");
     }
 }

@@ -55,11 +55,19 @@ pub(crate) fn progress(st: &mut DomainState, target: Target) {
     each_ep(st, target, calls::progress);
 }
 
-/// Polls all endpoints that report to `target`, and then starts the triggered operations that are
-/// due. An empty poll costs little, since a program may compute between polls.
+/// Polls all endpoints that report to `target`. An empty poll costs little, since a program may
+/// compute between polls. Returns whether it found posted writes.
+#[inline]
+pub(crate) fn poll(st: &mut DomainState, target: Target) -> bool {
+    let mut found = false;
+    each_ep(st, target, |st, ep| found |= calls::poll(st, ep));
+    found
+}
+
+/// Polls with [`poll`], and then starts the triggered operations that are due.
 #[inline]
 pub(crate) fn poll_all(st: &mut DomainState, target: Target) {
-    each_ep(st, target, calls::poll);
+    poll(st, target);
     if !st.triggers.is_empty() {
         triggered::run(st);
     }

@@ -17,6 +17,7 @@ use crate::engine::channel::rx_throttle::BATCH;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::{merge, peer_conn};
+use crate::engine::protocols::posted_write_target::{self, Batch};
 use crate::engine::tables::peer_table::{PeerTable, source_in};
 use crate::engine::tables::recv_queues::RecvQueues;
 use crate::engine::tables::tag_match::{PlainRecv, PostedRecv};
@@ -67,8 +68,12 @@ pub(crate) enum DirectPoll {
     /// At least one message was received. The number is that of the completions that have bypassed
     /// the queue.
     Received(usize),
+    /// Posted writes of peers were executed. Their data may have put entries into the queue.
+    Written,
     /// No ring holds a record, and no other work is due.
     Empty,
+    /// The rings were not polled: other work is due.
+    Busy,
     /// Only a full poll can do the work that is due.
     Declined,
 }
@@ -154,7 +159,7 @@ enum RingScan {
     Empty,
     /// The active ring at this index may hold a record.
     Ready(usize),
-    /// Only a full poll can do the work that is due.
+    /// The rings were not polled: other work is due.
     Declined,
 }
 
@@ -188,7 +193,8 @@ pub(crate) fn poll_empty(ep: &mut Endpoint, env: &Env<'_>) -> bool {
 }
 
 /// Polls the rings directly for a read of queue `cq`, which is empty and fed by this endpoint
-/// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue.
+/// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue, or
+/// posted writes. A read of no entries, or of a queue of sends, handles posted writes only.
 #[inline(always)]
 pub(crate) fn poll_direct<D: CompletionSink>(
     ep: &mut Endpoint,
@@ -199,13 +205,19 @@ pub(crate) fn poll_direct<D: CompletionSink>(
 ) -> DirectPoll {
     #[cfg(test)]
     let _ = crate::engine::panic_test::strike(ep.cfg.inject_size);
-    if ep.cfg.rx_cq != Some(cq) || most == 0 {
-        return DirectPoll::Declined;
-    }
     match scan_rings(ep) {
-        RingScan::Empty => end_poll(ep, 0, most, &to),
+        RingScan::Empty => {
+            end_poll(ep, 0, most.max(1), &to);
+            if ep.cfg.rx_cq != Some(cq) {
+                ep.recv.note_cq(&ep.cfg, env.cqs);
+            }
+            DirectPoll::Empty
+        }
+        RingScan::Ready(at) if ep.cfg.rx_cq != Some(cq) || most == 0 => {
+            execute_writes(ep, &mut env.again(), at)
+        }
         RingScan::Ready(at) => receive(ep, &mut env.again(), at, most, to),
-        RingScan::Declined => DirectPoll::Declined,
+        RingScan::Declined => DirectPoll::Busy,
     }
 }
 
@@ -226,6 +238,9 @@ pub(crate) fn receive<D: CompletionSink>(
     expect_answer(ep, link);
     let (mut taken, mut outcome) = poll_ring(ep, env, link, most, &mut to);
     if outcome == PollOutcome::Unhandled && taken == 0 {
+        if let Some(count @ 1..) = execute_front(ep, env, link) {
+            return end_writes(ep, env, at, count);
+        }
         outcome = recv_short(ep, env, link.conn, link.peer, &mut to);
         if outcome != PollOutcome::Consumed {
             return DirectPoll::Declined;
@@ -240,6 +255,60 @@ pub(crate) fn receive<D: CompletionSink>(
         return poll_rest(ep, env, (next, taken), most, to);
     }
     end_poll(ep, taken, most, &to)
+}
+
+/// Continues a direct poll that receives nothing at ring `at`, the first one that may hold a
+/// record: executes the posted writes at the front of one ring.
+#[inline(never)]
+pub(crate) fn execute_writes(ep: &mut Endpoint, env: &mut Env<'_>, at: usize) -> DirectPoll {
+    for at in at..ep.links.active.len() {
+        let Some(link) = ep.links.poll_ready(at) else { continue };
+        match execute_front(ep, env, link) {
+            Some(0) => {
+                if let Some(link) = ep.links.active.get_mut(at) {
+                    link.empty = 1;
+                }
+            }
+            Some(count) => return end_writes(ep, env, at, count),
+            None => return DirectPoll::Declined,
+        }
+    }
+    ep.throttle.more = false;
+    ep.recv.note_cq(&ep.cfg, env.cqs);
+    DirectPoll::Empty
+}
+
+/// Notes the end of a direct poll that has executed `count` posted writes of active ring `at`.
+#[inline(always)]
+fn end_writes(ep: &mut Endpoint, env: &mut Env<'_>, at: usize, count: usize) -> DirectPoll {
+    if let Some(link) = ep.links.active.get_mut(at) {
+        link.empty = 0;
+    }
+    ep.throttle.more = count > 1;
+    ep.recv.note_cq(&ep.cfg, env.cqs);
+    DirectPoll::Written
+}
+
+/// Executes a batch of posted writes at the front of a ring. Returns their number; `None` if the
+/// ring needs a full poll.
+#[inline]
+pub(crate) fn execute_front(ep: &mut Endpoint, env: &mut Env<'_>, link: Link) -> Option<usize> {
+    let Link { conn, peer, .. } = link;
+    let next = ep.links.conn(conn)?.rx().next_kind();
+    if !next.is_some_and(posted_write_target::is_posted_write) {
+        return ep.links.conn(conn).is_some_and(|c| !c.rx().ready()).then_some(0);
+    }
+    if ep.links.rx_closed || ep.peers.at(peer).over_reply_limit() {
+        return None;
+    }
+    expect_answer(ep, link);
+    // The record that ends a wait is probably the only one. A look at the next one would wait for
+    // its cache line, which the initiator has prefetched.
+    let most = if link.empty == 0 { BATCH } else { 1 };
+    match posted_write_target::execute(ep, env, (conn, peer), most) {
+        Batch::Handled(count) => Some(count),
+        Batch::Other | Batch::Held | Batch::Panicked => None,
+    }
 }
 
 /// Handles inline messages at the head of a ring, at most `most`, or a few more in a backlog.

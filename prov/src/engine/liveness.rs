@@ -8,6 +8,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::coll_run;
+use crate::engine::tables::peer::PeerWork;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::{connections, dispatch, peer_failure};
 
@@ -25,7 +26,7 @@ pub(crate) fn check_liveness(ep: &mut Endpoint, env: &mut Env<'_>) {
             || ep.ops.any_of_peer(l.peer)
             || ep.rndv.fetches_from(l.peer)
             || coll_run::collects_from(ep, l.peer)
-            || ep.peers.at(l.peer).busy;
+            || ep.peers.at(l.peer).work != PeerWork::None;
         let Some(c) = ep.links.sock.conn(l.conn).filter(|c| waits && c.is_up()) else { continue };
         c.probe();
         if !c.alive() {

@@ -43,3 +43,4 @@ pub(crate) mod tables;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod types;
+pub(crate) mod write_poll;

@@ -25,6 +25,7 @@ use crate::engine::parts::Env;
 use crate::engine::peer_failure;
 use crate::engine::peers::{peer_conn, sep_source};
 use crate::engine::protocols::coll_run;
+use crate::engine::tables::peer::PeerWork;
 use crate::engine::tables::unmet::Unmet;
 use crate::engine::types::peer_id::{ANY, PeerId};
 
@@ -112,7 +113,7 @@ fn meet_source(ep: &mut Endpoint, source: &mut Unmet, now: u64, made: &mut Vec<C
     let Some(p) = ep.peers.get(peer).filter(|p| p.id == id) else {
         return false;
     };
-    if p.tx.is_some() || p.busy {
+    if p.tx.is_some() || p.work != PeerWork::None {
         return false;
     }
     let was_lost = p.state.was_there() && !p.state.has_left();

@@ -258,7 +258,7 @@ impl Cntr {
                 return seen;
             }
         }
-        st.last_read.set(self.target());
+        st.last_read.note(self.target(), unchanged);
         let waits = st.cntrs.get(self.index).map(|c| &c.waits).filter(|w| !w.fd_is_armed());
         let is_empty = match waits.map(WaitState::endpoints) {
             Some(&[ep]) if st.triggers.is_empty() => calls::poll_empty(st, ep),

@@ -12,6 +12,7 @@ use std::ops::Range;
 
 use scif::{CloseHow, ConnId, Connection, Endpoint, LinkEvent};
 use scif_ring::BELL_BITS;
+use scif_ring::copy::ticks;
 
 use crate::base::errno::Errno;
 use crate::engine::types::peer_id::PeerId;
@@ -77,6 +78,26 @@ pub(crate) struct Parting {
     pub(crate) err: Errno,
 }
 
+/// Readings of the clock by polls.
+#[derive(Debug)]
+struct ClockPace {
+    /// Polls between two readings, a power of two.
+    every: u32,
+    /// Time of the last one in nanoseconds.
+    last_ns: u64,
+    /// Time of the last one in ticks.
+    last_ticks: u64,
+}
+
+/// Polls of the sockets.
+#[derive(Debug)]
+struct SocketPace {
+    /// Time of the last one in nanoseconds.
+    last_ns: u64,
+    /// Nanoseconds from the last one to the next.
+    every_ns: u64,
+}
+
 /// Connections of one endpoint, and the state of their polling.
 pub(crate) struct LinkSet {
     pub(crate) sock: Endpoint,
@@ -96,13 +117,8 @@ pub(crate) struct LinkSet {
     pub(crate) events: Vec<LinkEvent>,
     /// Number of polls, wrapping.
     pub(crate) polls: u32,
-    /// Polls between two readings of the clock, a power of two.
-    clock_every: u32,
-    last_clock_ns: u64,
-    /// Time in nanoseconds of the last poll of the sockets.
-    last_events_ns: u64,
-    /// Nanoseconds from it to the next one.
-    events_every_ns: u64,
+    clock: ClockPace,
+    sockets: SocketPace,
     pub(crate) last_alive_ns: u64,
     alive_next: usize,
     /// Connections with mapped shared memory of their peers, each once.
@@ -122,10 +138,8 @@ impl LinkSet {
             armed: false,
             events: Vec::new(),
             polls: 0,
-            clock_every: 1,
-            last_clock_ns: 0,
-            last_events_ns: 0,
-            events_every_ns: EVENTS_NS.start,
+            clock: ClockPace { every: 1, last_ns: 0, last_ticks: 0 },
+            sockets: SocketPace { last_ns: 0, every_ns: EVENTS_NS.start },
             last_alive_ns: 0,
             alive_next: 0,
             mapping: Vec::new(),
@@ -141,21 +155,28 @@ impl LinkSet {
     /// Whether the poll with number `poll` reads the clock and does the timed work.
     #[inline(always)]
     pub(crate) fn is_clock_due(&self, poll: u32) -> bool {
-        poll & (self.clock_every - 1) == 0
+        poll & (self.clock.every - 1) == 0
     }
 
     /// Returns the time in nanoseconds of the last reading of the clock, 0 before the first.
     #[inline(always)]
     pub(crate) fn clock_ns(&self) -> u64 {
-        self.last_clock_ns
+        self.clock.last_ns
+    }
+
+    /// Returns the time in ticks of the last reading of the clock, 0 before the first.
+    #[inline(always)]
+    pub(crate) fn clock_ticks(&self) -> u64 {
+        self.clock.last_ticks
     }
 
     /// Notes a reading of the clock, and decides how many polls follow before the next one: none
     /// while a message of another host is `expected`, since a poll of the links finds it.
     pub(crate) fn note_clock(&mut self, now: u64, expected: bool) {
-        let since = now.saturating_sub(std::mem::replace(&mut self.last_clock_ns, now));
-        let is_close = since <= u64::from(self.clock_every) * CLOSE_POLL_NS;
-        self.clock_every = match (expected, is_close) {
+        let since = now.saturating_sub(std::mem::replace(&mut self.clock.last_ns, now));
+        self.clock.last_ticks = ticks();
+        let is_close = since <= u64::from(self.clock.every) * CLOSE_POLL_NS;
+        self.clock.every = match (expected, is_close) {
             (true, _) => 1,
             (false, true) => TICK_POLLS_CLOSE,
             (false, false) => TICK_POLLS,
@@ -164,22 +185,22 @@ impl LinkSet {
 
     /// Whether the sockets are to be polled at `now`. If so, notes that they are.
     pub(crate) fn are_events_due(&mut self, now: u64) -> bool {
-        let is_due = now.saturating_sub(self.last_events_ns) >= self.events_every_ns;
+        let is_due = now.saturating_sub(self.sockets.last_ns) >= self.sockets.every_ns;
         if is_due {
-            self.last_events_ns = now;
+            self.sockets.last_ns = now;
         }
         is_due
     }
 
     /// Notes the result of a poll of the sockets, which decides when the next one is due.
     pub(crate) fn note_events(&mut self, is_active: bool) {
-        let longer = (self.events_every_ns * 2).min(EVENTS_NS.end);
-        self.events_every_ns = if is_active { EVENTS_NS.start } else { longer };
+        let longer = (self.sockets.every_ns * 2).min(EVENTS_NS.end);
+        self.sockets.every_ns = if is_active { EVENTS_NS.start } else { longer };
     }
 
     /// Makes the next reading of the clock poll the sockets.
     pub(crate) fn expect_events(&mut self) {
-        self.last_events_ns = 0;
+        self.sockets.last_ns = 0;
     }
 
     /// Adds a connection with `peer`, whose ring is active.
@@ -294,9 +315,9 @@ impl LinkSet {
     /// Repeats a poll of the active rings and of the doorbell that found nothing.
     #[inline(always)]
     pub(crate) fn poll_again(&mut self) -> Repeated {
-        let LinkSet { active, sock, polls, clock_every, .. } = self;
+        let LinkSet { active, sock, polls, clock, .. } = self;
         let poll = polls.wrapping_add(1);
-        if poll & (*clock_every - 1) == 0 || sock.bell().any() {
+        if poll & (clock.every - 1) == 0 || sock.bell().any() {
             return Repeated::Other;
         }
         for (at, link) in active.iter_mut().enumerate() {

@@ -13,7 +13,7 @@
 use libfabric_sys as fi;
 use scif::trace::{EventKind, TraceEvent};
 use scif::{Access, ConnId, Connection};
-use scif_ring::copy::{Mem, total_len};
+use scif_ring::copy::{Mem, ticks, total_len};
 use scif_ring::{HEAD_MAX, SHORT_BODY_MAX};
 
 use crate::base::env::{self, RmaPath};
@@ -30,7 +30,7 @@ use crate::engine::protocols::window_rma::RmaKind;
 use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
 use crate::engine::tables::posted_writes::WritableRegion;
 use crate::engine::tables::write_queue::PostedWrite;
-use crate::engine::types::args::{RmaArgs, RmaIov};
+use crate::engine::types::args::{EpConfig, RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
@@ -69,6 +69,7 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
         return Ok(false);
     }
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
+    let polls = ep.links.polls;
     let p = ep.peers.at_mut(peer);
     let quiet = p.tx.filter(|_| p.queue.is_quiet() && p.rma.outstanding == 0);
     let Some(c) = quiet.and_then(|conn| ep.links.conn(conn)) else { return Ok(false) };
@@ -77,20 +78,32 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
     if !is_ready || !posted.is_repeated(segment, number) {
         return Ok(false);
     }
-    c.tx().prefetch_ahead(if len <= HEAD_MAX - words_before(a.data) { 0 } else { len });
+    // Between polls, a peer that answers each write probably looks at the line of the next one.
+    if std::mem::replace(&mut posted.posted_at, polls) == polls {
+        c.tx().prefetch_ahead(if len <= HEAD_MAX - words_before(a.data) { 0 } else { len });
+    }
     let Some(body) = push_plain(c, segment, payload, a.data) else { return Ok(false) };
     c.notify();
     posted.only_writes_end = number + 1;
     posted.repeats += 1;
     let is_first = posted.writes.is_empty();
-    posted.writes.push(number, a, segment, body);
-    if is_first {
+    let is_reported = is_reported(&ep.cfg, a);
+    posted.writes.push(number, a, segment, body, is_reported);
+    if is_reported {
         ep.peers.mark_busy(peer);
+    } else if is_first {
+        ep.peers.mark_unreported(peer);
     }
     ep.stats.rma.add(len);
     ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
     Ok(true)
+}
+
+/// Whether the end of a write is reported, unless it fails.
+#[inline(always)]
+fn is_reported(cfg: &EpConfig, a: &RmaArgs<'_>) -> bool {
+    a.flags & (fi::FI_COMPLETION | FLAG_DEFERRED_WORK) != 0 || cfg.cntr_write.is_some()
 }
 
 /// Starts an RMA operation: a posted write if possible.
@@ -167,10 +180,15 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     posted.follows_operations |= is_behind;
     posted.only_writes_end = if follows { number + 1 } else { 0 };
     c.notify();
-    posted.writes.push(number, a, segment, body);
+    let is_reported = is_reported(&ep.cfg, a);
+    posted.writes.push(number, a, segment, body, is_reported);
     let former = posted.last_region.replace(region);
     let repeats = std::mem::take(&mut posted.repeats);
-    ep.peers.mark_busy(peer);
+    if is_reported {
+        ep.peers.mark_busy(peer);
+    } else {
+        ep.peers.mark_unreported(peer);
+    }
     ep.stats.rma.add(len);
     ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
@@ -281,7 +299,7 @@ fn serve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
 pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     let has_moved = complete_executed(ep, env, peer);
     let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    if posted.is_empty() && !has_moved || !posted.note_poll(has_moved, scif::now_ns) {
+    if posted.is_empty() && !has_moved || !posted.note_poll(has_moved, now_ticks) {
         return false;
     }
     let conn = ep.peers.at(peer).tx;
@@ -302,6 +320,15 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bo
         posted.end_withdrawal();
     }
     is_stuck
+}
+
+/// Returns the time in ticks, from the clock where the processor has no counter.
+#[inline]
+fn now_ticks() -> u64 {
+    match ticks() {
+        0 => scif::now_ns() * 5 / 2,
+        now => now,
+    }
 }
 
 /// Whether the posted writes must stay in the ring, because some follow operations that the target

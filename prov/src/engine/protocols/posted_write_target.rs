@@ -67,7 +67,7 @@ struct Executor<'a> {
 
 /// Whether a record is a posted write.
 #[inline(always)]
-fn is_posted_write(kind: u8) -> bool {
+pub(crate) fn is_posted_write(kind: u8) -> bool {
     kind & !(wire::DATA | wire::INLINE) == wire::POSTED_WRITE
 }
 
@@ -122,11 +122,12 @@ pub(crate) fn execute(
     (conn, peer): (ConnId, PeerId),
     most: usize,
 ) -> Batch {
+    let now = ep.links.clock_ticks();
     let Some(c) = ep.links.conn(conn) else { return Batch::Other };
     if !c.rx().next_kind().is_some_and(is_posted_write) {
         return Batch::Other;
     }
-    ep.peers.at_mut(peer).rma.posted.note_heard();
+    ep.peers.at_mut(peer).rma.posted.note_heard(now);
     let begun = c.rx().begin_execution();
     if begun == Execution::Hold {
         return Batch::Held;

@@ -66,7 +66,7 @@ pub(crate) struct Control {
     pub(crate) counted: usize,
 }
 
-/// Work that waits for ring space or a connection, in the order in which it leaves: control
+/// PeerWork that waits for ring space or a connection, in the order in which it leaves: control
 /// records, operations, payloads in fragments.
 #[derive(Debug, Default)]
 pub(crate) struct TxQueue {
@@ -193,6 +193,16 @@ pub(crate) struct Transfer {
     pub rndv_select: Option<Box<RndvSelector>>,
 }
 
+/// PeerWork of progress for a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerWork {
+    None,
+    /// Posted writes whose end is not reported, for full polls only.
+    Unreported,
+    /// PeerWork for each poll.
+    Each,
+}
+
 /// Remote endpoint, as this endpoint sees it.
 #[derive(Debug)]
 pub(crate) struct Peer {
@@ -213,8 +223,8 @@ pub(crate) struct Peer {
     /// Whether the peer is too far ahead in a group. It is not read until this member has caught
     /// up.
     pub ahead: bool,
-    /// Whether the peer is in the list of peers with work.
-    pub busy: bool,
+    /// PeerWork for which the peer is in the list of peers with work.
+    pub work: PeerWork,
     /// Attempts left to send over the connection that the peer opened (`merge_conns`).
     pub merge_tries: u8,
 }
@@ -234,7 +244,7 @@ impl Peer {
             state: PeerState::new(),
             unexpected: None,
             ahead: false,
-            busy: false,
+            work: PeerWork::None,
             merge_tries: MERGE_TRIES,
         }
     }

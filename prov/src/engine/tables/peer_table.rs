@@ -15,7 +15,7 @@ use scif::trace::{EventKind, TraceEvent};
 use scif::{ConnId, PortId};
 
 use crate::engine::recorder::Recorder;
-use crate::engine::tables::peer::Peer;
+use crate::engine::tables::peer::{Peer, PeerWork};
 use crate::engine::types::args::EpConfig;
 use crate::engine::types::peer_id::{ANY, NOWHERE, PeerId};
 use crate::state::av_table::AvState;
@@ -33,8 +33,10 @@ pub(crate) struct PeerTable {
     /// Numbers by `fi_addr_t`, for version `av_version` of the address vector. [`ANY`]: not known.
     by_av: Vec<PeerId>,
     av_version: u64,
-    /// Peers with pending operations, control records or fragments.
+    /// Peers with pending operations, control records, fragments or posted writes.
     pub(crate) busy: Vec<PeerId>,
+    /// Number of them with nothing but posted writes whose end is not reported.
+    unreported: usize,
     /// Number of this endpoint as its own peer, and the connection accepted from itself; set by
     /// loopback traffic (`loopback`).
     pub(crate) own: Option<PeerId>,
@@ -59,6 +61,7 @@ impl PeerTable {
             by_av: Vec::new(),
             av_version: 0,
             busy: Vec::new(),
+            unreported: 0,
             own: None,
             own_rx: None,
             free: Vec::new(),
@@ -253,17 +256,38 @@ impl PeerTable {
         }
     }
 
-    /// Adds `peer` to the list of peers with work for progress.
+    /// Adds `peer` to the list of peers with work for each poll.
+    #[inline]
     pub(crate) fn mark_busy(&mut self, peer: PeerId) {
-        if !std::mem::replace(&mut self.at_mut(peer).busy, true) {
+        match std::mem::replace(&mut self.at_mut(peer).work, PeerWork::Each) {
+            PeerWork::None => self.busy.push(peer),
+            PeerWork::Unreported => self.unreported -= 1,
+            PeerWork::Each => {}
+        }
+    }
+
+    /// Adds `peer` to the list of peers with work, which are writes whose end is not reported.
+    #[inline]
+    pub(crate) fn mark_unreported(&mut self, peer: PeerId) {
+        let work = &mut self.at_mut(peer).work;
+        if *work == PeerWork::None {
+            *work = PeerWork::Unreported;
             self.busy.push(peer);
+            self.unreported += 1;
         }
     }
 
     /// Removes the peer at index `at` from the list of peers with work.
     pub(crate) fn unmark_busy(&mut self, at: usize) {
         let peer = self.busy.swap_remove(at);
-        self.at_mut(peer).busy = false;
+        let work = std::mem::replace(&mut self.at_mut(peer).work, PeerWork::None);
+        self.unreported -= usize::from(work == PeerWork::Unreported);
+    }
+
+    /// Whether no peer has work for each poll.
+    #[inline(always)]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.busy.len() == self.unreported
     }
 
     /// Returns a connection number that no peer of this endpoint has had.

@@ -18,13 +18,13 @@ const _: () = assert!(POSTED_MAX <= CAPACITY);
 /// Interval in records at which a post polls first and passes every check. With a larger interval,
 /// a program that posts without polls executes the writes of its peer late.
 const CHECKPOINT: u64 = 16;
-/// Nanoseconds without progress, from the first poll that sees none, after which the writes are
-/// withdrawn. This is the time of some direct accesses. With less, writes to a target that is only
-/// slow are withdrawn.
-const SILENT_NS: u64 = 5_000;
-/// Nanoseconds without progress after which a target that then executes counts as late. A direct
-/// access would have taken less time, so the next accesses are direct.
-const LATE_NS: u64 = 2_000;
+/// Ticks without progress, from the first poll that sees none, after which the writes are
+/// withdrawn: 5 us at 2.5 GHz, the time of some direct accesses. With less, writes to a target that
+/// is only slow are withdrawn.
+const SILENT_TICKS: u64 = 12_500;
+/// Ticks without progress after which a target that then executes counts as late: 2 us at 2.5 GHz.
+/// A direct access would have taken less time, so the next accesses are direct.
+const LATE_TICKS: u64 = 5_000;
 /// Age in nanoseconds of the last published poll up to which a target counts as polling. A target
 /// publishes the time of a poll every few microseconds, so with less a polling target counts as
 /// silent.
@@ -68,11 +68,13 @@ pub(crate) struct PostedWrites {
     pub(crate) last_region: Option<WritableRegion>,
     /// Number of writes since then that repeated it.
     pub(crate) repeats: u32,
-    /// Time in nanoseconds of the first poll that saw no progress since the last one that did; 0
-    /// for none.
-    stalled_ns: u64,
-    /// Time from that poll to the last one, in nanoseconds.
-    waited_ns: u64,
+    /// Number of polls of the endpoint before the last of these.
+    pub(crate) posted_at: u32,
+    /// Time in ticks of the first poll that saw no progress since the last one that did; 0 for
+    /// none.
+    stalled_ticks: u64,
+    /// Time from that poll to the last one, in ticks.
+    waited_ticks: u64,
     /// Time in ticks of the last progress or sign of life.
     heard_ticks: u64,
     /// Published time of the last poll of a silent target; `None` while the target is prompt.
@@ -124,8 +126,8 @@ impl PostedWrites {
 
     /// Ends a withdrawal: the next poll begins a new time without progress.
     pub(crate) fn end_withdrawal(&mut self) {
-        self.stalled_ns = 0;
-        self.waited_ns = 0;
+        self.stalled_ticks = 0;
+        self.waited_ticks = 0;
         self.is_withdrawing = false;
     }
 
@@ -173,18 +175,18 @@ impl PostedWrites {
     pub(crate) fn note_poll(&mut self, has_moved: bool, now: impl FnOnce() -> u64) -> bool {
         if has_moved {
             // The time since the last poll may be a pause of this side.
-            let is_late = self.waited_ns > LATE_NS;
+            let is_late = self.waited_ticks > LATE_TICKS;
             self.end_withdrawal();
             self.heard_ticks = ticks();
             self.has_executed = true;
             return is_late;
         }
         let now = now();
-        if self.stalled_ns == 0 {
-            self.stalled_ns = now;
+        if self.stalled_ticks == 0 {
+            self.stalled_ticks = now;
         }
-        self.waited_ns = now.saturating_sub(self.stalled_ns);
-        self.waited_ns > SILENT_NS
+        self.waited_ticks = now.saturating_sub(self.stalled_ticks);
+        self.waited_ticks > SILENT_TICKS
     }
 
     /// Forgets the ring of a connection that is replaced or lost. The writes in it are failed by
@@ -193,12 +195,13 @@ impl PostedWrites {
         *self = PostedWrites { writes: std::mem::take(&mut self.writes), ..Self::default() };
     }
 
-    /// Notes that the target executes or posts writes here, and so probably polls.
+    /// Notes that the target executes or posts writes here, and so probably polls. `now`: time in
+    /// ticks of the last reading of the clock, since a new one takes longer than an execution.
     #[inline]
-    pub(crate) fn note_heard(&mut self) {
+    pub(crate) fn note_heard(&mut self, now: u64) {
         self.direct_left = 0;
         self.silent_since = None;
-        self.heard_ticks = ticks();
+        self.heard_ticks = self.heard_ticks.max(now);
     }
 
     /// Notes that the target, which published its last poll at `polled`, executed its records late:
@@ -249,13 +252,13 @@ mod tests {
             context: 0,
             flags: 0,
         };
-        posted.writes.push(number, &args, &segment, None);
+        posted.writes.push(number, &args, &segment, None, true);
     }
 
     /// Makes the target appear silent for long enough that the writes are withdrawn.
     fn be_silent(posted: &mut PostedWrites, polled: u64) {
-        assert!(!posted.note_poll(false, || 1) && !posted.note_poll(false, || 1 + SILENT_NS));
-        assert!(posted.note_poll(false, || 2 + SILENT_NS));
+        assert!(!posted.note_poll(false, || 1) && !posted.note_poll(false, || 1 + SILENT_TICKS));
+        assert!(posted.note_poll(false, || 2 + SILENT_TICKS));
         posted.note_withdrawal(polled);
         posted.end_withdrawal();
     }
@@ -307,7 +310,7 @@ mod tests {
             posted.is_repeated(&RmaIov { addr, len, key }, 10)
         };
         assert!(!repeats(&posted, 5, 100, 8), "no sign of life");
-        posted.note_heard();
+        posted.note_heard(ticks());
         assert!(repeats(&posted, 5, 100, 8), "heard a moment ago");
         posted.heard_ticks = 0;
         push(&mut posted, 9);
@@ -324,13 +327,13 @@ mod tests {
     #[test]
     fn a_late_target_is_tried_after_its_next_poll() {
         let mut posted = PostedWrites::default();
-        posted.note_heard();
-        assert!(!posted.note_poll(false, || 1) && !posted.note_poll(false, || 2 + LATE_NS));
-        assert!(posted.note_poll(true, || 3 + LATE_NS));
+        posted.note_heard(ticks());
+        assert!(!posted.note_poll(false, || 1) && !posted.note_poll(false, || 2 + LATE_TICKS));
+        assert!(posted.note_poll(true, || 3 + LATE_TICKS));
         posted.note_late(7);
         assert!(!posted.take_ring(|| 7) && posted.take_ring(scif::now_ns));
         posted.note_late(8);
-        posted.note_heard();
+        posted.note_heard(ticks());
         assert!(posted.take_ring(|| 8));
     }
 
@@ -338,6 +341,6 @@ mod tests {
     fn a_pause_of_this_side_is_not_charged_to_the_target() {
         let mut posted = PostedWrites::default();
         assert!(!posted.note_poll(false, || 1));
-        assert!(!posted.note_poll(true, || 1 + 1000 * LATE_NS));
+        assert!(!posted.note_poll(true, || 1 + 1000 * LATE_TICKS));
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct WriteQueue {
     begin: u64,
     /// Number of writes that were appended.
     end: u64,
+    /// Number of writes up to the last one whose end is reported.
+    reported: u64,
 }
 
 /// Returns the slot of write `number` of the queue.
@@ -74,6 +76,12 @@ impl WriteQueue {
         self.begin == self.end
     }
 
+    /// Whether the end of a write is to be reported: by a completion or a counter.
+    #[inline(always)]
+    pub(crate) fn has_reported(&self) -> bool {
+        self.begin < self.reported
+    }
+
     /// Returns the oldest write.
     #[inline(always)]
     pub(crate) fn front(&self) -> Option<&PostedWrite> {
@@ -87,8 +95,8 @@ impl WriteQueue {
         self.begin += u64::from(!self.is_empty());
     }
 
-    /// Appends write `a` to `segment`, which is record `number` of the ring. The caller makes sure
-    /// that there are less than `CAPACITY` writes.
+    /// Appends write `a` to `segment`, which is record `number` of the ring. `is_reported`: its end
+    /// is to be reported. The caller makes sure that there are less than `CAPACITY` writes.
     ///
     /// The fields are written in place. A new value that is moved here is read by wider loads than
     /// its stores. Such a load waits until all earlier stores, those of the record too, have left
@@ -100,6 +108,7 @@ impl WriteQueue {
         a: &RmaArgs<'_>,
         segment: &RmaIov,
         body: Option<u64>,
+        is_reported: bool,
     ) {
         debug_assert!(self.end - self.begin < CAPACITY, "more writes than slots");
         let slots = self.slots.get_or_insert_with(new_slots);
@@ -111,6 +120,9 @@ impl WriteQueue {
         write.context = a.context;
         write.flags = a.flags;
         self.end += 1;
+        if is_reported {
+            self.reported = self.end;
+        }
     }
 }
 
@@ -134,7 +146,7 @@ mod tests {
             context: 3,
             flags: 4,
         };
-        queue.push(number, &args, &segment, Some(number + 2));
+        queue.push(number, &args, &segment, Some(number + 2), number % 2 == 0);
     }
 
     #[test]

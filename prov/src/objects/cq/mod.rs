@@ -11,6 +11,7 @@
 //!
 //! Mirrors `struct fi_ops_cq` of `rdma/fi_eq.h`; fi_cq(3).
 
+mod entries;
 mod peer_cq_export;
 #[cfg(test)]
 mod tests;
@@ -41,6 +42,7 @@ use crate::state::oversubscription::{self, SleepEnd};
 use crate::state::peer_owner::PeerCq;
 use crate::state::waiters::{self, WaitObj, WaitState};
 
+use entries::Entries;
 use peer_cq_export::PeerCqSink;
 
 /// Object behind `struct fid_cq`.
@@ -291,66 +293,6 @@ unsafe extern "C" fn strerror(
     unsafe { errno::strerror(prov_errno, buf, len) }
 }
 
-/// Destination of the entries that a read returns: the caller's buffer.
-#[derive(Clone, Copy)]
-struct Entries {
-    buf: *mut u8,
-    src: *mut fi::fi_addr_t,
-    count: usize,
-}
-
-impl Entries {
-    /// # Safety
-    /// `buf` is null or has space for `count` entries of the queue's format. `src` is null or has
-    /// space for `count` addresses. Both stay valid until the value is dropped.
-    #[inline]
-    unsafe fn new(buf: *mut c_void, count: usize, src: *mut fi::fi_addr_t) -> Entries {
-        // A call without a buffer makes progress only.
-        Entries { buf: buf.cast(), src, count: if buf.is_null() { 0 } else { count } }
-    }
-
-    #[inline(always)]
-    fn put(&self, format: Format, at: usize, c: &Completion) {
-        if format == Format::Tagged {
-            // Inlined, since it is the most frequent one.
-            self.copy::<{ size_of::<fi::fi_cq_tagged_entry>() }>(at, c);
-        } else {
-            // A copy by fields leaves the original in registers.
-            let Entries { buf, src, count } = *self;
-            Entries { buf, src, count }.put_short(format, at, &{ *c });
-        }
-        if !self.src.is_null() {
-            // SAFETY: `at` is below `count` (drain), and `new` promised that many addresses.
-            let src = unsafe { self.src.add(at) };
-            // SAFETY: as above.
-            unsafe { src.write(c.src) };
-        }
-    }
-
-    /// Variant of [`Entries::put`] for a format with fewer fields than a completion.
-    #[inline(never)]
-    fn put_short(&self, format: Format, at: usize, c: &Completion) {
-        match format {
-            Format::Context => self.copy::<{ size_of::<fi::fi_cq_entry>() }>(at, c),
-            Format::Msg => self.copy::<{ size_of::<fi::fi_cq_msg_entry>() }>(at, c),
-            Format::Data => self.copy::<{ size_of::<fi::fi_cq_data_entry>() }>(at, c),
-            Format::Tagged => {}
-        }
-    }
-
-    /// Copies the entry; every format is the first N bytes of a completion.
-    #[inline(always)]
-    fn copy<const N: usize>(&self, at: usize, c: &Completion) {
-        const { assert!(N <= size_of::<fi::fi_cq_tagged_entry>()) };
-        // SAFETY: `at` is below `count` (drain), so this stays within the buffer that `new`
-        // promised.
-        let to = unsafe { self.buf.add(at * N) };
-        // SAFETY: `to` has space for one entry. A completion begins with one, and the two do not
-        // overlap.
-        unsafe { ptr::copy_nonoverlapping(ptr::from_ref(c).cast::<u8>(), to, N) };
-    }
-}
-
 /// Read of an empty queue that takes completions directly as they are delivered.
 struct Reader<'a> {
     cq: &'a Cq,
@@ -527,30 +469,36 @@ impl Cq {
                         guard.release_unchanged();
                         break 'read yields;
                     }
-                    Err(Some(at)) if out.count > 0 => {
+                    Err(Some(at)) => {
                         let to = Reader { cq: self, out: *out, found: 0 };
-                        let poll = calls::receive_at(st, at, out.count, to);
-                        if let DirectPoll::Received(found @ 1..) = poll {
-                            self.note_polled(st);
-                            return Ok(found as isize);
+                        match calls::receive_at(st, at, self.index, out.count, to) {
+                            DirectPoll::Received(found @ 1..) => {
+                                self.note_polled(st);
+                                return Ok(found as isize);
+                            }
+                            DirectPoll::Written => return self.read_after_writes(st, &{ *out }),
+                            _ => {}
                         }
                     }
-                    _ => {}
+                    Err(None) => {}
                 }
             }
             let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-            if !st.last_read.is(self.target()) {
-                st.last_read.set(self.target());
+            if !st.last_read.note(self.target(), unchanged) {
                 cq.detector.reset();
             }
-            let mut poll = DirectPoll::Declined;
+            let mut poll = DirectPoll::Busy;
             let watched = if cq.is_empty() { cq.waits.endpoints() } else { &[] };
             if let [ep] = *watched {
                 let to = Reader { cq: self, out: *out, found: 0 };
                 poll = calls::poll_direct(st, ep, self.index, out.count, to);
-                if let DirectPoll::Received(found @ 1..) = poll {
-                    self.note_polled(st);
-                    return Ok(found as isize);
+                match poll {
+                    DirectPoll::Received(found @ 1..) => {
+                        self.note_polled(st);
+                        return Ok(found as isize);
+                    }
+                    DirectPoll::Written => return self.read_after_writes(st, &{ *out }),
+                    _ => {}
                 }
             } else if out.count == 1 {
                 if let Some(c) = cq.pop_ready() {
@@ -561,7 +509,9 @@ impl Cq {
             }
             // Copies of `out` go there. A reference would force it out of its registers.
             if poll != DirectPoll::Empty {
-                if let Some(found) = self.read_with_progress(st, &{ *out })? {
+                if let Some(found) =
+                    self.read_with_progress(st, &{ *out }, poll == DirectPoll::Busy)?
+                {
                     return found;
                 }
             }
@@ -606,13 +556,24 @@ impl Cq {
         }
     }
 
+    /// Returns the result of a read that has executed posted writes. A program may wait for these,
+    /// which put no entry into the queue.
+    #[inline(never)]
+    fn read_after_writes(&self, st: &mut DomainState, out: &Entries) -> Result<isize, Errno> {
+        let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        cq.note_progress();
+        cq.detector.note_event();
+        self.copy_to_user(cq, out).unwrap_or(Err(fi::FI_EAGAIN))
+    }
+
     /// Makes progress, unless enough entries are ready, and returns the result of a read; `None`
-    /// when the queue is empty.
+    /// when the queue is empty. `may_be_short`: progress begins with a short poll.
     #[inline(never)]
     fn read_with_progress(
         &self,
         st: &mut DomainState,
         out: &Entries,
+        may_be_short: bool,
     ) -> Result<Option<Result<isize, Errno>>, Errno> {
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
         // A call without entries requests progress. Operations that complete at once must not
@@ -621,10 +582,17 @@ impl Cq {
         if cq.waits.fd_is_armed() {
             wait::disarm_fd(st, self.target());
         }
-        if !enough {
+        let mut found_writes = false;
+        if !enough && may_be_short {
+            found_writes = wait::poll(st, self.target());
+        } else if !enough {
             wait::progress(st, self.target());
         }
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        if found_writes {
+            // A program may wait for writes of its peers, which put no entry here.
+            cq.detector.note_event();
+        }
         Ok(self.copy_to_user(cq, out))
     }
 

@@ -74,16 +74,22 @@ fn run(
     side: &mut impl Side,
     words: [SharedU32; 2],
     rounds: u32,
-    delay: fn(u32) -> u32,
+    delay: fn(u32) -> (u32, u32),
 ) -> Vec<bool> {
     let [mine, theirs] = words;
     (1..=rounds)
         .map(|round| {
             side.prepare(round);
             meet(mine, theirs, 3 * round - 2);
-            // The distance of both accesses varies, since the barrier releases one side later.
-            for _ in 0..delay(round) {
+            // The distance of both accesses varies, since the barrier releases one side later. It
+            // does so in pauses, and in steps of some instructions: the store buffers of two
+            // threads of one core, or of an emulator, delay a store for a few nanoseconds only.
+            let (pauses, steps) = delay(round);
+            for _ in 0..pauses {
                 std::hint::spin_loop();
+            }
+            for step in 0..steps {
+                std::hint::black_box(step);
             }
             let seen = side.race(round);
             meet(mine, theirs, 3 * round - 1);
@@ -118,11 +124,11 @@ fn outcomes(rounds: u32, mut a: impl Side + Send, mut b: impl Side + Send) -> [u
     thread::scope(|s| {
         let first = s.spawn(move || {
             bind(0);
-            run(&mut a, [one, two], rounds, |round| round % 8)
+            run(&mut a, [one, two], rounds, |round| (round % 8, round / 64 % 16))
         });
         let second = s.spawn(move || {
             bind(1);
-            run(&mut b, [two, one], rounds, |round| round / 8 % 8)
+            run(&mut b, [two, one], rounds, |round| (round / 8 % 8, round / 1024 % 16))
         });
         for (a, b) in first.join().unwrap().into_iter().zip(second.join().unwrap()) {
             count[2 * usize::from(a) + usize::from(b)] += 1;
@@ -131,8 +137,9 @@ fn outcomes(rounds: u32, mut a: impl Side + Send, mut b: impl Side + Send) -> [u
     count
 }
 
-/// Each side stores its word and loads the other's.
-fn store_buffer(rounds: u32, fence: fn()) -> [u32; 4] {
+/// Each side stores its word and loads the other's. The fence is inlined: a call through a pointer
+/// takes long enough in an emulator to empty a store buffer.
+fn store_buffer(rounds: u32, fence: impl Fn() + Copy + Send) -> [u32; 4] {
     let memory = Guarded::new(4096);
     let (x, y) = (word(&memory, 0), word(&memory, 1));
     let side = |mine: SharedU32, theirs: SharedU32| {

@@ -25,8 +25,8 @@ use crate::engine::endpoint::{Endpoint, Health};
 use crate::engine::fast_path::{self, CompletionSink, DirectPoll};
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic, cm, coll_run, parting, posted_write, recv, send, srx};
+use crate::engine::short_poll::{self, Polled};
 use crate::engine::types::args::{AtomicArgs, RecvArgs, RmaArgs, SendArgs};
-use crate::engine::write_poll::{self, Polled};
 use crate::engine::{connections, loopback, monitor, peek, poison, progress};
 
 /// Size in bytes of the first page, in which programs have no memory: `vm.mmap_min_addr` forbids it
@@ -256,17 +256,17 @@ pub(crate) fn polls(st: &DomainState, ep: u32) -> Option<u32> {
     st.eps.get(ep).filter(|e| e.enabled).map(|e| e.links.polls)
 }
 
-/// Makes progress, unless a poll of the rings finds nothing to do but posted writes. Returns
+/// Makes progress, unless a poll of the rings finds nothing to do but one-sided records. Returns
 /// whether it found some.
 #[inline]
 pub(crate) fn poll(st: &mut DomainState, ep: u32) -> bool {
     let polled = guarded(st, ep, |st| {
-        split(st, ep).map_or(Polled::Due, |(e, mut env)| write_poll::poll(e, &mut env))
+        split(st, ep).map_or(Polled::Due, |(e, mut env)| short_poll::poll(e, &mut env))
     });
     if polled == Polled::Due {
         progress(st, ep);
     }
-    polled == Polled::Writes
+    polled == Polled::OneSided
 }
 
 /// Polls the rings, for a call that has already refused a forked child. Returns true if there was
@@ -295,7 +295,7 @@ pub(crate) fn receive_at<D: CompletionSink>(
 ) -> DirectPoll {
     guarded(st, ep, |st| match enabled(st, ep) {
         Ok((e, mut env)) if e.cfg.rx_cq != Some(cq) || most == 0 => {
-            fast_path::execute_writes(e, &mut env, at)
+            fast_path::take_one_sided(e, &mut env, at)
         }
         Ok((e, mut env)) => fast_path::receive(e, &mut env, at, most, to),
         Err(_) => DirectPoll::Declined,

@@ -56,7 +56,8 @@ pub(crate) fn progress(st: &mut DomainState, target: Target) {
 }
 
 /// Polls all endpoints that report to `target`. An empty poll costs little, since a program may
-/// compute between polls. Returns whether it found posted writes.
+/// compute between polls. Returns whether it found one-sided
+/// records.
 #[inline]
 pub(crate) fn poll(st: &mut DomainState, target: Target) -> bool {
     let mut found = false;

@@ -6,6 +6,8 @@
 //! from its source to its destination. A copy of the whole would be loaded in other pieces than it
 //! was stored in, which causes a store-forwarding stall.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
 use libfabric_sys as fi;
 use scif::ConnId;
 use scif::slab::Slab;
@@ -18,6 +20,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::{merge, peer_conn};
 use crate::engine::protocols::posted_write_target::{self, Batch};
+use crate::engine::protocols::{atomic, atomic_inline};
 use crate::engine::tables::peer_table::{PeerTable, source_in};
 use crate::engine::tables::recv_queues::RecvQueues;
 use crate::engine::tables::tag_match::{PlainRecv, PostedRecv};
@@ -68,8 +71,8 @@ pub(crate) enum DirectPoll {
     /// At least one message was received. The number is that of the completions that have bypassed
     /// the queue.
     Received(usize),
-    /// Posted writes of peers were executed. Their data may have put entries into the queue.
-    Written,
+    /// One-sided records were handled, which may have put entries into the queue.
+    OneSided,
     /// No ring holds a record, and no other work is due.
     Empty,
     /// The rings were not polled: other work is due.
@@ -194,7 +197,7 @@ pub(crate) fn poll_empty(ep: &mut Endpoint, env: &Env<'_>) -> bool {
 
 /// Polls the rings directly for a read of queue `cq`, which is empty and fed by this endpoint
 /// alone. Handles at most `most` messages, whose completions go to `to` and bypass the queue, or
-/// posted writes. A read of no entries, or of a queue of sends, handles posted writes only.
+/// one-sided records. A read of no entries, or of a queue of sends, handles only the latter.
 #[inline(always)]
 pub(crate) fn poll_direct<D: CompletionSink>(
     ep: &mut Endpoint,
@@ -214,7 +217,7 @@ pub(crate) fn poll_direct<D: CompletionSink>(
             DirectPoll::Empty
         }
         RingScan::Ready(at) if ep.cfg.rx_cq != Some(cq) || most == 0 => {
-            execute_writes(ep, &mut env.again(), at)
+            take_one_sided(ep, &mut env.again(), at)
         }
         RingScan::Ready(at) => receive(ep, &mut env.again(), at, most, to),
         RingScan::Declined => DirectPoll::Busy,
@@ -239,7 +242,7 @@ pub(crate) fn receive<D: CompletionSink>(
     let (mut taken, mut outcome) = poll_ring(ep, env, link, most, &mut to);
     if outcome == PollOutcome::Unhandled && taken == 0 {
         if let Some(count @ 1..) = execute_front(ep, env, link) {
-            return end_writes(ep, env, at, count);
+            return end_one_sided(ep, env, at, count);
         }
         outcome = recv_short(ep, env, link.conn, link.peer, &mut to);
         if outcome != PollOutcome::Consumed {
@@ -258,9 +261,9 @@ pub(crate) fn receive<D: CompletionSink>(
 }
 
 /// Continues a direct poll that receives nothing at ring `at`, the first one that may hold a
-/// record: executes the posted writes at the front of one ring.
+/// record: handles the one-sided records at the front of one ring.
 #[inline(never)]
-pub(crate) fn execute_writes(ep: &mut Endpoint, env: &mut Env<'_>, at: usize) -> DirectPoll {
+pub(crate) fn take_one_sided(ep: &mut Endpoint, env: &mut Env<'_>, at: usize) -> DirectPoll {
     for at in at..ep.links.active.len() {
         let Some(link) = ep.links.poll_ready(at) else { continue };
         match execute_front(ep, env, link) {
@@ -269,7 +272,7 @@ pub(crate) fn execute_writes(ep: &mut Endpoint, env: &mut Env<'_>, at: usize) ->
                     link.empty = 1;
                 }
             }
-            Some(count) => return end_writes(ep, env, at, count),
+            Some(count) => return end_one_sided(ep, env, at, count),
             None => return DirectPoll::Declined,
         }
     }
@@ -278,24 +281,25 @@ pub(crate) fn execute_writes(ep: &mut Endpoint, env: &mut Env<'_>, at: usize) ->
     DirectPoll::Empty
 }
 
-/// Notes the end of a direct poll that has executed `count` posted writes of active ring `at`.
+/// Notes the end of a direct poll that has handled `count` one-sided records of active ring `at`.
 #[inline(always)]
-fn end_writes(ep: &mut Endpoint, env: &mut Env<'_>, at: usize, count: usize) -> DirectPoll {
+fn end_one_sided(ep: &mut Endpoint, env: &mut Env<'_>, at: usize, count: usize) -> DirectPoll {
     if let Some(link) = ep.links.active.get_mut(at) {
         link.empty = 0;
     }
     ep.throttle.more = count > 1;
     ep.recv.note_cq(&ep.cfg, env.cqs);
-    DirectPoll::Written
+    DirectPoll::OneSided
 }
 
-/// Executes a batch of posted writes at the front of a ring. Returns their number; `None` if the
-/// ring needs a full poll.
+/// Handles one-sided records at the front of a ring: a batch of posted writes, or short atomics and
+/// their replies. Returns their number; `None` if the ring needs a full poll.
 #[inline]
 pub(crate) fn execute_front(ep: &mut Endpoint, env: &mut Env<'_>, link: Link) -> Option<usize> {
     let Link { conn, peer, .. } = link;
     let next = ep.links.conn(conn)?.rx().next_kind();
-    if !next.is_some_and(posted_write_target::is_posted_write) {
+    let is_write = next.is_some_and(posted_write_target::is_posted_write);
+    if !is_write && !next.is_some_and(is_short_atomic) {
         return ep.links.conn(conn).is_some_and(|c| !c.rx().ready()).then_some(0);
     }
     if ep.links.rx_closed || ep.peers.at(peer).over_reply_limit() {
@@ -305,10 +309,52 @@ pub(crate) fn execute_front(ep: &mut Endpoint, env: &mut Env<'_>, link: Link) ->
     // The record that ends a wait is probably the only one. A look at the next one would wait for
     // its cache line, which the initiator has prefetched.
     let most = if link.empty == 0 { BATCH } else { 1 };
+    if !is_write {
+        return take_atomics(ep, env, (conn, peer), most);
+    }
     match posted_write_target::execute(ep, env, (conn, peer), most) {
         Batch::Handled(count) => Some(count),
         Batch::Other | Batch::Held | Batch::Panicked => None,
     }
+}
+
+/// Whether a record is an atomic in one line, the reply to one, or the report that such were
+/// executed.
+#[inline(always)]
+fn is_short_atomic(kind: u8) -> bool {
+    matches!(kind, wire::ATOMIC_LINE | wire::ATOMIC_REPLY | wire::DONE)
+}
+
+/// Handles at most `most` short atomics at the front of a ring, of which there is one. Returns
+/// their number; `None` if the first one has to be left to a full poll.
+#[inline(never)]
+fn take_atomics(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    from: (ConnId, PeerId),
+    most: usize,
+) -> Option<usize> {
+    let mut taken = 0;
+    while taken < most {
+        let Some(c) = ep.links.conn(from.0) else { break };
+        // Used in place: a move loads wider than the record was stored (store-forwarding stall).
+        let next = c.rx().peek();
+        let Ok(Some(record)) = &next else { break };
+        if !is_short_atomic(record.kind) {
+            break;
+        }
+        // A record that fails or causes a panic stays, and a full poll ends its connection.
+        let handled = catch_unwind(AssertUnwindSafe(|| match record.kind {
+            wire::ATOMIC_REPLY => atomic::on_record(ep, env, from, record),
+            _ => atomic_inline::on_record(ep, env, from, record),
+        }));
+        if !matches!(handled, Ok(Ok(()))) {
+            break;
+        }
+        ep.links.conn(from.0)?.rx().advance();
+        taken += 1;
+    }
+    (taken > 0).then_some(taken)
 }
 
 /// Handles inline messages at the head of a ring, at most `most`, or a few more in a backlog.

@@ -38,9 +38,9 @@ pub(crate) mod poison;
 pub(crate) mod progress;
 pub(crate) mod protocols;
 pub(crate) mod recorder;
+pub(crate) mod short_poll;
 pub(crate) mod source_watch;
 pub(crate) mod tables;
 #[cfg(test)]
 pub(crate) mod tests;
 pub(crate) mod types;
-pub(crate) mod write_poll;

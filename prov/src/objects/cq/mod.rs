@@ -476,7 +476,9 @@ impl Cq {
                                 self.note_polled(st);
                                 return Ok(found as isize);
                             }
-                            DirectPoll::Written => return self.read_after_writes(st, &{ *out }),
+                            DirectPoll::OneSided => {
+                                return self.end_one_sided(st, &{ *out });
+                            }
                             _ => {}
                         }
                     }
@@ -497,7 +499,7 @@ impl Cq {
                         self.note_polled(st);
                         return Ok(found as isize);
                     }
-                    DirectPoll::Written => return self.read_after_writes(st, &{ *out }),
+                    DirectPoll::OneSided => return self.end_one_sided(st, &{ *out }),
                     _ => {}
                 }
             } else if out.count == 1 {
@@ -556,10 +558,10 @@ impl Cq {
         }
     }
 
-    /// Returns the result of a read that has executed posted writes. A program may wait for these,
-    /// which put no entry into the queue.
+    /// Returns the result of a read that has handled one-sided records. A program may wait for
+    /// those that put no entry into the queue.
     #[inline(never)]
-    fn read_after_writes(&self, st: &mut DomainState, out: &Entries) -> Result<isize, Errno> {
+    fn end_one_sided(&self, st: &mut DomainState, out: &Entries) -> Result<isize, Errno> {
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
         cq.note_progress();
         cq.detector.note_event();
@@ -582,14 +584,14 @@ impl Cq {
         if cq.waits.fd_is_armed() {
             wait::disarm_fd(st, self.target());
         }
-        let mut found_writes = false;
+        let mut is_one_sided = false;
         if !enough && may_be_short {
-            found_writes = wait::poll(st, self.target());
+            is_one_sided = wait::poll(st, self.target());
         } else if !enough {
             wait::progress(st, self.target());
         }
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-        if found_writes {
+        if is_one_sided {
             // A program may wait for writes of its peers, which put no entry here.
             cq.detector.note_event();
         }

@@ -1,31 +1,30 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Short poll for posted writes: executes the writes of peers, and completes own ones. All other
-//! work is left to a full poll (`progress`).
+//! Short poll for one-sided records: executes posted writes and short atomics of peers, and
+//! completes own ones. All other work is left to a full poll (`progress`).
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fast_path;
 use crate::engine::parts::Env;
-use crate::engine::protocols::posted_write;
+use crate::engine::protocols::{atomic_inline, posted_write};
 
 /// Result of a short poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Polled {
     /// There was nothing to do.
     Nothing,
-    /// Posted writes were executed or completed.
-    Writes,
+    /// One-sided operations were executed or completed.
+    OneSided,
     /// A full poll is due.
     Due,
 }
 
-/// Polls the rings, and handles posted writes of both directions.
+/// Polls the rings, and handles one-sided records and posted writes.
 #[inline]
 pub(crate) fn poll(ep: &mut Endpoint, env: &mut Env<'_>) -> Polled {
     if ep.links.is_clock_due(ep.links.polls.wrapping_add(1))
         || ep.links.armed
         || ep.links.rx_closed
         || !ep.rndv.is_idle()
-        || !ep.rma_target.done.is_empty()
         || ep.links.sock.bell().any()
     {
         return Polled::Due;
@@ -40,13 +39,16 @@ pub(crate) fn poll(ep: &mut Endpoint, env: &mut Env<'_>) -> Polled {
             link.empty = u32::from(count == 0);
         }
     }
+    if !ep.rma_target.done.is_empty() {
+        atomic_inline::progress(ep);
+    }
     ep.throttle.more = handled > 1;
     let waiting = ep.peers.busy.len();
     if !complete(ep, env) {
         return Polled::Due;
     }
     ep.recv.note_cq(&ep.cfg, env.cqs);
-    if handled > 0 || ep.peers.busy.len() < waiting { Polled::Writes } else { Polled::Nothing }
+    if handled > 0 || ep.peers.busy.len() < waiting { Polled::OneSided } else { Polled::Nothing }
 }
 
 /// Completes the posted writes that their targets have executed. Returns false if other work for a
@@ -80,11 +82,12 @@ mod tests {
     use scif_ring::copy::Mem;
 
     use super::*;
+    use crate::base::atomic_ops::element::AtomicKind;
     use crate::base::env::RmaPath;
     use crate::engine::channel::link_set::TICK_POLLS;
     use crate::engine::progress;
-    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect};
-    use crate::engine::types::args::{RmaArgs, RmaIov};
+    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect, sum_args};
+    use crate::engine::types::args::{AtomicArgs, RmaArgs, RmaIov};
 
     /// Returns connected endpoints, of which both have memory and post writes.
     fn bed() -> ([Bed; 2], [Mem; 2]) {
@@ -118,13 +121,13 @@ mod tests {
         for byte in 1..=3 {
             skip_timed_work(&mut pair[1], 2);
             write(&mut pair[0], byte, fi::FI_COMPLETION);
-            assert_eq!(pair[1].run(poll), Polled::Writes);
+            assert_eq!(pair[1].run(poll), Polled::OneSided);
             assert_eq!(bytes_of(&memory[1])[..9], [[byte; 8].as_slice(), &[0]].concat());
             assert_eq!(pair[1].run(poll), Polled::Nothing);
             skip_timed_work(&mut pair[0], 0);
             assert!(pair[0].completion().is_none(), "not looked for yet");
             if !pair[0].ep.links.is_clock_due(pair[0].ep.links.polls.wrapping_add(1)) {
-                assert_eq!(pair[0].run(poll), Polled::Writes);
+                assert_eq!(pair[0].run(poll), Polled::OneSided);
                 assert!(pair[0].ep.peers.busy.is_empty());
             }
             assert_eq!(completed(&mut pair, 0).context, 3);
@@ -138,7 +141,7 @@ mod tests {
         skip_timed_work(&mut pair[1], 2);
         write(&mut pair[0], 7, 0);
         pair[0].send(&buffer(vec![1; 8])).unwrap();
-        assert_eq!(pair[1].run(poll), Polled::Writes);
+        assert_eq!(pair[1].run(poll), Polled::OneSided);
         assert_eq!(bytes_of(&memory[1])[0], 7);
         assert_eq!(pair[1].run(poll), Polled::Due);
         assert!(pair[1].completion().is_none());
@@ -165,5 +168,45 @@ mod tests {
         let peers = &pair[0].ep.peers;
         assert!(peers.busy.is_empty() && peers.at(peer).rma.posted.is_empty());
         assert!(pair[0].completion().is_none());
+    }
+
+    #[test]
+    fn a_fetching_atomic_needs_no_full_poll_on_either_side() {
+        let (mut pair, memory) = bed();
+        let (operand, result) = ([buffer(vec![3; 8])], [buffer(vec![0; 8])]);
+        let rma = [RmaIov { addr: 8, len: 8, key: 5 }];
+        let args = AtomicArgs {
+            kind: AtomicKind::Fetch,
+            datatype: fi::FI_UINT8,
+            result: &result,
+            flags: fi::FI_COMPLETION,
+            ..sum_args(&operand, &rma)
+        };
+        let peer = pair[0].peer();
+        for before in [0, 3] {
+            pair.iter_mut().for_each(|bed| skip_timed_work(bed, 1));
+            assert!(pair[0].run(|ep, env| atomic_inline::try_inline(ep, env, peer, &args)));
+            assert_eq!(pair[1].run(poll), Polled::OneSided);
+            assert_eq!(bytes_of(&memory[1])[8..16], [before + 3; 8]);
+            assert_eq!(pair[0].run(poll), Polled::OneSided);
+            assert_eq!(pair[0].completion().unwrap().unwrap().context, 4);
+            assert_eq!(bytes_of(&result[0])[..8], [before; 8]);
+        }
+    }
+
+    #[test]
+    fn executed_sums_are_reported_by_short_polls() {
+        let (mut pair, memory) = bed();
+        let (operand, rma) = ([buffer(vec![1; 8])], [RmaIov { addr: 0, len: 8, key: 5 }]);
+        let args = AtomicArgs { datatype: fi::FI_UINT8, ..sum_args(&operand, &rma) };
+        pair.iter_mut().for_each(|bed| skip_timed_work(bed, 2));
+        let peer = pair[0].peer();
+        assert!(pair[0].run(|ep, env| atomic_inline::try_inline(ep, env, peer, &args)));
+        assert_eq!(pair[0].ep.peers.at(peer).rma.outstanding, 1);
+        assert_eq!(pair[1].run(poll), Polled::OneSided);
+        assert_eq!(bytes_of(&memory[1])[..9], [1, 1, 1, 1, 1, 1, 1, 1, 0]);
+        assert!(pair[1].ep.is_quiescent(), "reported");
+        assert_eq!(pair[0].run(poll), Polled::OneSided);
+        assert_eq!(pair[0].ep.peers.at(peer).rma.outstanding, 0);
     }
 }

@@ -18,7 +18,7 @@ find_cargo
 say "Debian packages: compiler, libfabric"
 # The build fetches crates again if this fails, and says why.
 "${CARGO[@]}" fetch --locked >/dev/null 2>&1 &
-need_build_packages
+need_quick_packages
 say "the build of the provider begins, in the background"
 build_quick &
 build=$!

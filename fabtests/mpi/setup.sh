@@ -73,8 +73,13 @@ need_packages() {
 }
 
 need_build_packages() {
-    need_packages gcc libc6-dev make binutils pkg-config=pkgconf libfabric-dev libfabric-bin \
-        'libclang-dev=libclang-*-dev'
+    need_quick_packages
+    need_packages 'libclang-dev=libclang-*-dev'
+}
+
+# Those of build_quick.
+need_quick_packages() {
+    need_packages gcc libc6-dev make binutils pkg-config=pkgconf libfabric-dev libfabric-bin
 }
 
 rust_needed() { sed -n 's/^rust-version = "\(.*\)"$/\1/p' "$ROOT/Cargo.toml"; }
@@ -130,11 +135,13 @@ build_release() {
     install -D -m 755 "$TARGET/provider/libscif_fi.so" "$PROVIDER_DIR/libscif-fi.so"
 }
 
-# The same without link-time optimization, in target/quick (docs/adr/0098).
+# The same without link-time optimization and without the check of the headers, in target/quick
+# (docs/adr/0098).
 build_quick() {
     local packages=(-p scif-fi) p
     for p; do packages+=(-p "$p"); done
-    (cd "$ROOT" && logged build "${CARGO[@]}" build --profile quick --locked "${packages[@]}") ||
+    (cd "$ROOT" && logged build "${CARGO[@]}" build --profile quick --no-default-features \
+        --locked "${packages[@]}") ||
         die "The build failed (see $LOGS/build.log)."
     install -D -m 755 "$TARGET/quick/libscif_fi.so" "$PROVIDER_DIR/libscif-fi.so"
 }

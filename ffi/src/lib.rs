@@ -26,6 +26,7 @@ mod endpoint;
 mod eq;
 mod errno;
 mod flags;
+#[cfg(feature = "header-check")]
 mod header_check;
 mod host;
 mod longdouble;

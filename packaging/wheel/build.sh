@@ -12,7 +12,7 @@ DIST=$BUILD/wheel/dist
 
 find_cargo
 if [ "${1:-}" != staged ]; then
-    need_build_packages
+    need_quick_packages
     build_quick libkofi scifctl
     built=$TARGET/quick
 else

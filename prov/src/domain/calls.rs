@@ -334,8 +334,8 @@ fn poll_enabled<D: CompletionSink>(
     fast_path::poll_direct(e, &mut env, cq, most, to)
 }
 
-/// Does the timed work, and then polls the rings directly. A poll that finds nothing leaves the
-/// rest to a full one.
+/// Does the timed work, and then polls the rings directly. A poll that receives no message leaves
+/// the rest to a full one. So one-sided records of one ring do not hold up the other rings.
 #[inline(never)]
 fn poll_with_timed_work<D: CompletionSink>(
     e: &mut Endpoint,
@@ -354,7 +354,7 @@ fn poll_with_timed_work<D: CompletionSink>(
         return DirectPoll::Declined;
     }
     match fast_path::poll_direct(e, env, cq, most, to) {
-        DirectPoll::Empty | DirectPoll::Busy => DirectPoll::Declined,
+        DirectPoll::Empty | DirectPoll::Busy | DirectPoll::OneSided => DirectPoll::Declined,
         polled => polled,
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     parting::progress(ep, env);
     let now = scif::now_ns();
     let (before, expecting) = (ep.links.clock_ns(), ep.links.sock.is_expecting(now));
-    ep.links.note_clock(now, expecting);
+    ep.links.note_clock(now, expecting, ep.peers.has_unreported());
     ep.links.sock.bell().set_polled(now);
     // Corrects the ages of receives, which the recorder then reads.
     monitor::note_tick(ep, before, now);

@@ -17,6 +17,9 @@ use scif_ring::copy::ticks;
 use crate::base::errno::Errno;
 use crate::engine::types::peer_id::PeerId;
 
+/// Distance of polls in nanoseconds from which each one may read the clock: the cost of that is
+/// small beside the distance.
+const RARE_POLL_NS: u64 = 1000;
 /// Bounds in nanoseconds of the interval between polls of the sockets, which doubles with each one
 /// that finds nothing. A longer one delays accepts and connection ends. A shorter one costs a
 /// program that always polls a system call as often: 5 % of its time for 1 us every 20 us.
@@ -171,14 +174,17 @@ impl LinkSet {
     }
 
     /// Notes a reading of the clock, and decides how many polls follow before the next one: none
-    /// while a message of another host is `expected`, since a poll of the links finds it.
-    pub(crate) fn note_clock(&mut self, now: u64, expected: bool) {
+    /// while a message of another host is `expected`, since a poll of the links finds it. None
+    /// either between rare polls while something is `pending` that only full polls advance.
+    pub(crate) fn note_clock(&mut self, now: u64, expected: bool, pending: bool) {
         let since = now.saturating_sub(std::mem::replace(&mut self.clock.last_ns, now));
         self.clock.last_ticks = ticks();
         let is_close = since <= u64::from(self.clock.every) * CLOSE_POLL_NS;
+        let is_rare = since > u64::from(self.clock.every) * RARE_POLL_NS;
         self.clock.every = match (expected, is_close) {
             (true, _) => 1,
             (false, true) => TICK_POLLS_CLOSE,
+            (false, false) if pending && is_rare => 1,
             (false, false) => TICK_POLLS,
         };
     }
@@ -486,5 +492,23 @@ mod tests {
         );
         assert_eq!(next(links, true), 20_000);
         assert!(links.are_events_due(now), "expected");
+    }
+
+    #[test]
+    fn rare_polls_read_the_clock_each_time_while_work_is_pending() {
+        let links = &mut Bed::new(|_| {}).ep.links;
+        let mut now = 1 << 40;
+        let mut every = |links: &mut LinkSet, poll_ns: u64, pending| {
+            for _ in 0..2 {
+                now += u64::from(links.clock.every) * poll_ns;
+                links.note_clock(now, false, pending);
+            }
+            links.clock.every
+        };
+        assert_eq!(every(links, 20, true), TICK_POLLS_CLOSE);
+        assert_eq!(every(links, 500, true), TICK_POLLS);
+        assert_eq!(every(links, 5000, false), TICK_POLLS);
+        assert_eq!(every(links, 5000, true), 1);
+        assert_eq!(every(links, 20, true), TICK_POLLS_CLOSE);
     }
 }

@@ -284,6 +284,11 @@ impl PeerTable {
         self.unreported -= usize::from(work == PeerWork::Unreported);
     }
 
+    /// Whether a peer has work for full polls only.
+    pub(crate) fn has_unreported(&self) -> bool {
+        self.unreported > 0
+    }
+
     /// Whether no peer has work for each poll.
     #[inline(always)]
     pub(crate) fn is_idle(&self) -> bool {
@@ -434,5 +439,16 @@ mod tests {
         table.unmark_busy(0);
         table.mark_busy(a);
         assert_eq!(table.busy, [b, a]);
+        table.unmark_busy(0);
+        table.unmark_busy(0);
+        [a, b, a].into_iter().for_each(|peer| table.mark_unreported(peer));
+        assert!(table.busy == [a, b] && table.is_idle() && table.has_unreported());
+        table.mark_busy(a);
+        table.mark_unreported(a);
+        assert!(table.busy == [a, b] && !table.is_idle());
+        table.unmark_busy(0);
+        assert!(table.is_idle() && table.has_unreported());
+        table.unmark_busy(0);
+        assert!(table.is_idle() && !table.has_unreported());
     }
 }

@@ -294,10 +294,7 @@ pub(crate) fn receive_at<D: CompletionSink>(
     to: D,
 ) -> DirectPoll {
     guarded(st, ep, |st| match enabled(st, ep) {
-        Ok((e, mut env)) if e.cfg.rx_cq != Some(cq) || most == 0 => {
-            fast_path::take_one_sided(e, &mut env, at)
-        }
-        Ok((e, mut env)) => fast_path::receive(e, &mut env, at, most, to),
+        Ok((e, mut env)) => fast_path::poll_from(e, &mut env, (cq, at), most, to),
         Err(_) => DirectPoll::Declined,
     })
 }

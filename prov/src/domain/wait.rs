@@ -56,8 +56,7 @@ pub(crate) fn progress(st: &mut DomainState, target: Target) {
 }
 
 /// Polls all endpoints that report to `target`. An empty poll costs little, since a program may
-/// compute between polls. Returns whether it found one-sided
-/// records.
+/// compute between polls. Returns whether it found one-sided records.
 #[inline]
 pub(crate) fn poll(st: &mut DomainState, target: Target) -> bool {
     let mut found = false;

@@ -163,7 +163,7 @@ enum RingScan {
     /// The active ring at this index may hold a record.
     Ready(usize),
     /// The rings were not polled: other work is due.
-    Declined,
+    Busy,
 }
 
 /// Looks for the first ring with a record: one load per active ring, no clock and no pause, since
@@ -171,7 +171,7 @@ enum RingScan {
 #[inline(always)]
 fn scan_rings(ep: &mut Endpoint) -> RingScan {
     if ep.links.armed || !ep.is_quiescent() || ep.links.sock.bell().any() {
-        return RingScan::Declined;
+        return RingScan::Busy;
     }
     ep.links.polls = ep.links.polls.wrapping_add(1);
     for at in 0..ep.links.active.len() {
@@ -216,18 +216,32 @@ pub(crate) fn poll_direct<D: CompletionSink>(
             }
             DirectPoll::Empty
         }
-        RingScan::Ready(at) if ep.cfg.rx_cq != Some(cq) || most == 0 => {
-            take_one_sided(ep, &mut env.again(), at)
-        }
-        RingScan::Ready(at) => receive(ep, &mut env.again(), at, most, to),
-        RingScan::Declined => DirectPoll::Busy,
+        RingScan::Ready(at) => poll_from(ep, &mut env.again(), (cq, at), most, to),
+        RingScan::Busy => DirectPoll::Busy,
     }
 }
 
-/// Continues a direct poll at ring `at`, the first one that may hold a record. A function of its
-/// own, so that its state stays in registers.
+/// Continues a direct poll for a read of queue `cq` at ring `at`, the first one that may hold a
+/// record.
+#[inline(always)]
+pub(crate) fn poll_from<D: CompletionSink>(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    (cq, at): (u32, usize),
+    most: usize,
+    to: D,
+) -> DirectPoll {
+    if ep.cfg.rx_cq != Some(cq) || most == 0 {
+        take_one_sided(ep, env, at)
+    } else {
+        receive(ep, env, at, most, to)
+    }
+}
+
+/// Continues a direct poll that receives. A function of its own, so that its state stays in
+/// registers.
 #[inline(never)]
-pub(crate) fn receive<D: CompletionSink>(
+fn receive<D: CompletionSink>(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     at: usize,
@@ -260,10 +274,10 @@ pub(crate) fn receive<D: CompletionSink>(
     end_poll(ep, taken, most, &to)
 }
 
-/// Continues a direct poll that receives nothing at ring `at`, the first one that may hold a
-/// record: handles the one-sided records at the front of one ring.
+/// Continues a direct poll that receives nothing: handles the one-sided records at the front of one
+/// ring.
 #[inline(never)]
-pub(crate) fn take_one_sided(ep: &mut Endpoint, env: &mut Env<'_>, at: usize) -> DirectPoll {
+fn take_one_sided(ep: &mut Endpoint, env: &mut Env<'_>, at: usize) -> DirectPoll {
     for at in at..ep.links.active.len() {
         let Some(link) = ep.links.poll_ready(at) else { continue };
         match execute_front(ep, env, link) {

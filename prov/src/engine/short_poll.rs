@@ -61,8 +61,8 @@ fn complete(ep: &mut Endpoint, env: &mut Env<'_>) -> bool {
         if !p.queue.is_idle() || p.rma.posted.is_empty() {
             return false;
         }
-        // While the end of no write is reported, full polls look at the target's progress, which
-        // are rarer. The target then keeps the cache line of its progress.
+        // For unreported writes alone, only full polls load the target's progress. The target then
+        // keeps that cache line.
         if p.rma.posted.writes.has_reported() {
             posted_write::progress(ep, env, peer);
         }

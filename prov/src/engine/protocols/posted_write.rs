@@ -86,14 +86,9 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
     c.notify();
     posted.only_writes_end = number + 1;
     posted.repeats += 1;
-    let is_first = posted.writes.is_empty();
     let is_reported = is_reported(&ep.cfg, a);
     posted.writes.push(number, a, segment, body, is_reported);
-    if is_reported {
-        ep.peers.mark_busy(peer);
-    } else if is_first {
-        ep.peers.mark_unreported(peer);
-    }
+    ep.peers.mark_posted(peer, is_reported);
     ep.stats.rma.add(len);
     ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
@@ -184,11 +179,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     posted.writes.push(number, a, segment, body, is_reported);
     let former = posted.last_region.replace(region);
     let repeats = std::mem::take(&mut posted.repeats);
-    if is_reported {
-        ep.peers.mark_busy(peer);
-    } else {
-        ep.peers.mark_unreported(peer);
-    }
+    ep.peers.mark_posted(peer, is_reported);
     ep.stats.rma.add(len);
     ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));

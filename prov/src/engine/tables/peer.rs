@@ -66,7 +66,7 @@ pub(crate) struct Control {
     pub(crate) counted: usize,
 }
 
-/// PeerWork that waits for ring space or a connection, in the order in which it leaves: control
+/// Work that waits for ring space or a connection, in the order in which it leaves: control
 /// records, operations, payloads in fragments.
 #[derive(Debug, Default)]
 pub(crate) struct TxQueue {
@@ -193,13 +193,13 @@ pub(crate) struct Transfer {
     pub rndv_select: Option<Box<RndvSelector>>,
 }
 
-/// PeerWork of progress for a peer.
+/// Work of progress for a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PeerWork {
     None,
-    /// Posted writes whose end is not reported, for full polls only.
+    /// Unreported writes, for full polls only.
     Unreported,
-    /// PeerWork for each poll.
+    /// Work for each poll.
     Each,
 }
 
@@ -223,7 +223,7 @@ pub(crate) struct Peer {
     /// Whether the peer is too far ahead in a group. It is not read until this member has caught
     /// up.
     pub ahead: bool,
-    /// PeerWork for which the peer is in the list of peers with work.
+    /// Work for which the peer is in the list of peers with work.
     pub work: PeerWork,
     /// Attempts left to send over the connection that the peer opened (`merge_conns`).
     pub merge_tries: u8,

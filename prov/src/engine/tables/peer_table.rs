@@ -35,7 +35,7 @@ pub(crate) struct PeerTable {
     av_version: u64,
     /// Peers with pending operations, control records, fragments or posted writes.
     pub(crate) busy: Vec<PeerId>,
-    /// Number of them with nothing but posted writes whose end is not reported.
+    /// Number of them with nothing but unreported writes.
     unreported: usize,
     /// Number of this endpoint as its own peer, and the connection accepted from itself; set by
     /// loopback traffic (`loopback`).
@@ -266,9 +266,12 @@ impl PeerTable {
         }
     }
 
-    /// Adds `peer` to the list of peers with work, which are writes whose end is not reported.
+    /// Adds `peer` to the list of peers with work: a posted write, reported or not.
     #[inline]
-    pub(crate) fn mark_unreported(&mut self, peer: PeerId) {
+    pub(crate) fn mark_posted(&mut self, peer: PeerId, is_reported: bool) {
+        if is_reported {
+            return self.mark_busy(peer);
+        }
         let work = &mut self.at_mut(peer).work;
         if *work == PeerWork::None {
             *work = PeerWork::Unreported;
@@ -441,10 +444,10 @@ mod tests {
         assert_eq!(table.busy, [b, a]);
         table.unmark_busy(0);
         table.unmark_busy(0);
-        [a, b, a].into_iter().for_each(|peer| table.mark_unreported(peer));
+        [a, b, a].into_iter().for_each(|peer| table.mark_posted(peer, false));
         assert!(table.busy == [a, b] && table.is_idle() && table.has_unreported());
         table.mark_busy(a);
-        table.mark_unreported(a);
+        table.mark_posted(a, false);
         assert!(table.busy == [a, b] && !table.is_idle());
         table.unmark_busy(0);
         assert!(table.is_idle() && table.has_unreported());

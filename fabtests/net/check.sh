@@ -141,6 +141,8 @@ case_of "messages of all sizes between hosts, by fi_pingpong of Debian over net"
     pingpong net fi_pingpong -p scif -e rdm -I 10 -S all -c
 case_of "datagrams of all sizes between hosts, by fi_pingpong of Debian over net" net-datagrams \
     pingpong net fi_pingpong -p scif -e dgram -I 10 -S all -c
+case_of "connected endpoints, messages of all sizes, by fi_pingpong of Debian over net" \
+    net-connected pingpong net fi_pingpong -p scif -e msg -I 10 -S all -c
 # Endpoints report in the form "NAME OPERATIONS/BYTES".
 if awk '/scif: endpoint/ { for (i = 1; i < NF; i++) { split($(i + 1), n, "/"); bytes[$i] += n[2] } }
     END { exit !(bytes["sent"] > 0 && bytes["ring"] < bytes["sent"] / 10) }' \

@@ -19,9 +19,10 @@ set -u -o pipefail
 AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ bad_rma/ atomic/
     atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/ flow/ sleepers/ wait/ waitobj/
     progress_auto/ restart/after_closing death/sending_64k death/asleep_in_the_queue coll/
-    coll_death/ hosts/ fork/ closing/ transient_peers/)
+    coll_death/ hosts/ fork/ closing/ transient_peers/ cm/ connected/ shared/connected_
+    kinds/connected_)
 # Areas for libfabric 1.17, whose processes start more slowly.
-AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ atomic/ order/ coll/ coll_death/ hosts/ fork/)
+AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ atomic/ order/ coll/ coll_death/ hosts/ fork/ cm/)
 # Areas of collectives, for three hosts.
 COLLECTIVES=(coll/ coll_death/)
 # Cases under memcheck.

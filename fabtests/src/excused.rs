@@ -6,7 +6,6 @@
 use crate::cases;
 
 const CALLERS: &str = "callers wait until the listener has descriptors";
-const CONNECTED: &str = "connected endpoints are of one host";
 const FORK: &str = "a forked child keeps its parent's endpoints open in a driver";
 const INHERITED: &str = "a forked child keeps its parent's connections over the network open";
 const NEXT_CALL: &str = "the network sends while the sender makes progress";
@@ -53,12 +52,8 @@ pub(crate) const OVER_A_DRIVER: &[Excuse] = &[
 
 /// Cases that do not concern ranks on several hosts.
 pub(crate) const OVER_A_NETWORK: &[Excuse] = &[
-    ("connected/", CONNECTED),
-    ("cm/", CONNECTED),
-    ("shared/connected_", CONNECTED),
-    ("kinds/connected_", CONNECTED),
-    ("peer/no_receive_requested_at_a_connection_end", CONNECTED),
-    ("peer/an_answered_request_ends_nothing", CONNECTED),
+    ("cm/unread_requests", NEXT_PROGRESS),
+    ("peer/an_answered_request_", NEXT_PROGRESS),
     ("av/foreign_address", "addresses of other hosts are valid"),
     ("av/shared_", "a vector with a name is of one host"),
     ("windows/", "they choose another transport"),
@@ -74,8 +69,10 @@ pub(crate) const OVER_A_NETWORK: &[Excuse] = &[
     ("ring/", NO_MEMORY),
     ("rma/domain_opened_for_messages", NO_MEMORY),
     ("atomic/completes_without_the_target", NO_MEMORY),
+    ("connected/atomic_completes_without_the_target", NO_MEMORY),
     ("datagram/atomic_completes_without_the_target", NO_MEMORY),
     ("msg/sender_makes_no_more_calls", NEXT_CALL),
+    ("connected/msg_sender_makes_no_more_calls", NEXT_CALL),
     ("loopback/messages", NEXT_CALL),
     ("loopback/tagged", NEXT_CALL),
     ("loopback/atomics", NEXT_CALL),

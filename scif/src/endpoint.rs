@@ -348,6 +348,13 @@ impl Endpoint {
         self.port.is_parked()
     }
 
+    /// Whether [`Endpoint::wait_fd`] reports all that other hosts send from now on. If not,
+    /// [`Endpoint::poll_links`] is soon due. For owners that wait without [`Endpoint::arm`] at each
+    /// sleep.
+    pub fn may_sleep(&mut self) -> bool {
+        self.network_name.is_none() || self.forked() || self.port.may_sleep()
+    }
+
     /// Prepares a sleep: peers that publish from now on wake us. The caller then polls the rings
     /// once more, and sleeps on `wait_fd` if they are empty.
     pub fn arm(&mut self) {

@@ -217,6 +217,15 @@ pub(crate) fn encode(ip: Ipv4Addr, id: PortId, host: u32) -> [u8; ADDR_LEN] {
     Addr { ip, port: id.port, node: id.node, host, group: None }.to_bytes()
 }
 
+/// Returns the address of a peer: for one of another host the address in the network, since the
+/// hash of its host is not known.
+pub(crate) fn encode_peer(id: PortId, host: u32) -> [u8; ADDR_LEN] {
+    match id.network_name() {
+        Some(name) => Addr::this_host(*name.ip(), name.port()).to_bytes(),
+        None => encode(Ipv4Addr::LOCALHOST, id, host),
+    }
+}
+
 /// Returns the SCIF port of an address for `reader`.
 pub(crate) fn decode(bytes: &[u8], reader: LocalHost) -> Result<PortId, AddrError> {
     Addr::from_bytes(bytes)

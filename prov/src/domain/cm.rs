@@ -9,9 +9,10 @@ use std::hash::{BuildHasher, Hasher};
 use libfabric_sys as fi;
 use scif::{PortId, Reason};
 
-use crate::base::entry;
+use crate::base::addr::{self, ADDR_LEN};
 use crate::base::errno::Errno;
 use crate::base::log::Subsys;
+use crate::base::{entry, env};
 use crate::domain::calls::split;
 use crate::domain::state::DomainState;
 use crate::engine::protocols::{cm, srx};
@@ -20,10 +21,19 @@ use crate::engine::types::conn_request::ConnRequest;
 use crate::engine::types::peer_id::ANY;
 use crate::engine::{connections, progress};
 
-/// Sends a connection request to the passive endpoint at `to`.
-pub(crate) fn connect(st: &mut DomainState, ep: u32, to: PortId, data: &[u8]) -> Result<(), Errno> {
+/// Sends a connection request to the passive endpoint at `to`, whose address is `name`.
+pub(crate) fn connect(
+    st: &mut DomainState,
+    ep: u32,
+    (to, name): (PortId, [u8; ADDR_LEN]),
+    data: &[u8],
+) -> Result<(), Errno> {
     let number = RandomState::new().build_hasher().finish() & !SENT;
-    begin(st, ep, State::Connecting, (to, number), None, data)
+    begin(st, ep, State::Connecting, (to, number), None, data)?;
+    if let Some(cm) = st.eps.get_mut(ep).and_then(|e| e.cm.as_mut()) {
+        cm.called = Some(name);
+    }
+    Ok(())
 }
 
 /// Answers a request. The caller learns of the result once the connection to it is open, or has
@@ -97,18 +107,28 @@ pub(crate) fn links(st: &mut DomainState, ep: u32) -> bool {
     }
     // A thread may sleep on receives that the end of the connection fails.
     cm::progress(e, &mut env);
-    e.cm.as_ref().is_some_and(|cm| match cm.state {
+    if let Some(conn) = cm::look_for_peer(e, scif::now_ns(), env::env().connect_timeout_ns) {
+        connections::on_conn_lost(e, &mut env, conn, Reason::Died);
+    }
+    let is_due = e.cm.as_ref().is_some_and(|cm| match cm.state {
         State::Connecting => cm.request.is_none() && !cm.data_sent(),
         State::Accepting => cm.peer == ANY,
         State::Idle | State::Up | State::Down => false,
-    })
+    });
+    // The network's descriptor does not report its own work that waits.
+    is_due || !e.links.sock.may_sleep()
 }
 
-/// Returns the port of the peer of a connected endpoint.
-pub(crate) fn peer(st: &DomainState, ep: u32) -> Result<PortId, Errno> {
-    let cm = st.eps.get(ep).and_then(|e| e.cm.as_ref()).ok_or(fi::FI_ENOSYS)?;
+/// Returns the address of the peer of a connected endpoint.
+pub(crate) fn peer_name(st: &DomainState, ep: u32) -> Result<[u8; ADDR_LEN], Errno> {
+    let e = st.eps.get(ep).ok_or(fi::FI_ENOSYS)?;
+    let cm = e.cm.as_ref().ok_or(fi::FI_ENOSYS)?;
     match cm.state {
-        State::Up => Ok(cm.to),
+        // The hash of another host is known from the address that the caller has.
+        State::Up => Ok(match cm.called.filter(|_| cm.is_abroad()) {
+            Some(name) => name,
+            None => addr::encode_peer(cm.to, e.cfg.host),
+        }),
         State::Idle | State::Connecting | State::Accepting | State::Down => Err(fi::FI_ENOTCONN),
     }
 }

@@ -317,6 +317,7 @@ fn connected(ep: &mut Endpoint, conn: ConnId) {
     p.state.on_up();
     parting::note_answer(p.id);
     peer_conn::note_access(ep, conn, peer);
+    cm::on_connected(ep, conn);
 }
 
 /// Ends a connection: receives the records left in its ring, then fails the operations it

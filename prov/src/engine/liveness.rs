@@ -22,7 +22,9 @@ pub(crate) fn check_liveness(ep: &mut Endpoint, env: &mut Env<'_>) {
         let Some(l) = ep.links.next_to_check() else {
             continue;
         };
-        let waits = ep.recv.directed > 0
+        // A connected endpoint reports the end of its peer at any time.
+        let waits = ep.cm.as_ref().is_some_and(|cm| cm.is_abroad())
+            || ep.recv.directed > 0
             || ep.ops.any_of_peer(l.peer)
             || ep.rndv.fetches_from(l.peer)
             || coll_run::collects_from(ep, l.peer)

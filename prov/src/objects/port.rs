@@ -5,10 +5,10 @@
 
 use std::ffi::CStr;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use libfabric_sys as fi;
-use scif::{Endpoint, Exports, NetWire, PortId};
+use scif::{Endpoint, Exports, NetWire, PortId, SharedKeys};
 
 use crate::base::addr::{self, Addr, AddrError, LocalHost};
 use crate::base::errno::{self, Errno};
@@ -71,20 +71,10 @@ pub(crate) fn requested(fabric: &FabricShared, src: &[u8]) -> Result<PortId, Err
 /// Returns the port that a connected endpoint is to reach, on any node.
 ///
 /// # Errors
-/// `FI_EINVAL` for a malformed address, `FI_EADDRNOTAVAIL` for one of another host.
+/// `FI_EINVAL` for a malformed address, `FI_EADDRNOTAVAIL` for one of another host without a
+/// network.
 pub(crate) fn destination(fabric: &FabricShared, dst: &[u8]) -> Result<PortId, Errno> {
-    let id = decoded(dst, LocalHost::of(&fabric.node), "connect")?;
-    if id.place == 0 {
-        return Ok(id);
-    }
-    reason::warn_about_call(
-        Subsys::EpCtrl,
-        format_args!(
-            "{id} is on another host: endpoints of the types FI_EP_RDM and FI_EP_DGRAM reach it, \
-             connected ones do not"
-        ),
-    );
-    Err(fi::FI_EADDRNOTAVAIL)
+    decoded(dst, LocalHost::of(&fabric.node), "connect")
 }
 
 /// Binds the SCIF port that `src` requests, or any port without a request. With `networked`, other
@@ -101,31 +91,56 @@ pub(crate) fn take_port(
     let wanted = requested(&dom.fabric, src)?.port;
     match net::chosen(&dom.fabric.node) {
         providers if networked && !providers.is_empty() => {
-            bind_networked(dom, providers, ip_of(src), wanted)
+            let net = opened(&dom.net, providers)?;
+            bind_networked(&dom.fabric, net, Some(&dom.keys), (ip_of(src), wanted))
         }
         _ => bind(dom, wanted),
     }
 }
 
-/// Binds one number in the network and on this host.
-fn bind_networked(
-    dom: &DomainShared,
+/// Binds the SCIF port of a passive endpoint, as [`take_port`]. Its connections export no keys, so
+/// peers get no memory access.
+///
+/// # Errors
+/// As [`take_port`].
+pub(crate) fn take_passive_port(fabric: &FabricShared, src: &[u8]) -> Result<Endpoint, Errno> {
+    let wanted = requested(fabric, src)?.port;
+    match net::chosen(&fabric.node) {
+        [] => Endpoint::bind(&fabric.node, wanted, Exports { keys: None })
+            .map_err(|e| errno::errno(&e)),
+        providers => {
+            let net = opened(&fabric.net, providers)?;
+            bind_networked(fabric, net, None, (ip_of(src), wanted))
+        }
+    }
+}
+
+/// Returns the network in `at`, which is opened if there is none.
+fn opened<'a>(
+    at: &'a OnceLock<Arc<NetDomain>>,
     providers: &[&'static CStr],
-    ip: Ipv4Addr,
-    wanted: u16,
-) -> Result<Endpoint, Errno> {
-    let net = match dom.net.get() {
-        Some(net) => net,
+) -> Result<&'a Arc<NetDomain>, Errno> {
+    match at.get() {
+        Some(net) => Ok(net),
         None => {
             let opened = Arc::new(NetDomain::open(providers)?);
-            dom.net.get_or_init(|| opened)
+            Ok(at.get_or_init(|| opened))
         }
-    };
+    }
+}
+
+/// Binds one number in the network and on this host.
+fn bind_networked(
+    fabric: &FabricShared,
+    net: &Arc<NetDomain>,
+    keys: Option<&Arc<SharedKeys>>,
+    (ip, wanted): (Ipv4Addr, u16),
+) -> Result<Endpoint, Errno> {
     for _ in 0..if wanted == 0 { NUMBERS } else { 1 } {
         let wire = EndpointWire::open(net, ip, wanted)?;
         let port = wire.name().port();
-        let exports = Exports { keys: Some(Arc::clone(&dom.keys)) };
-        match Endpoint::bind_over(&dom.fabric.node, port, exports, Some(Box::new(wire))) {
+        let exports = Exports { keys: keys.map(Arc::clone) };
+        match Endpoint::bind_over(&fabric.node, port, exports, Some(Box::new(wire))) {
             // Another process has that number on this host.
             Err(scif::Error::PortInUse(_)) => {}
             bound => return bound.map_err(|e| errno::errno(&e)),

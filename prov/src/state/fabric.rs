@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Fabric, as shared by all objects opened on it, and its SCIF node.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use scif::monitor::ProcessIdentity;
 use scif::{Config, Maker, Node, TransportKind};
@@ -12,6 +12,7 @@ use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::reason::warn_about_call;
 use crate::base::{env, host};
+use crate::net::NetDomain;
 
 /// Part of a fabric that all objects opened on it hold.
 #[derive(Debug)]
@@ -22,6 +23,8 @@ pub(crate) struct FabricShared {
     pub(crate) creator: Maker,
     /// Number of open domains.
     pub(crate) domains: AtomicCounter,
+    /// Network to other hosts, once a passive endpoint uses one.
+    pub(crate) net: OnceLock<Arc<NetDomain>>,
 }
 
 impl FabricShared {
@@ -31,6 +34,7 @@ impl FabricShared {
             node,
             creator: Maker::here(),
             domains: AtomicCounter::new(0),
+            net: OnceLock::new(),
         })
     }
 }

@@ -122,6 +122,12 @@ pub(crate) trait Port: Send {
         false
     }
 
+    /// Whether the descriptor reports all that happens on a network from now on. If not, `poll` is
+    /// soon due.
+    fn may_sleep(&mut self) -> bool {
+        true
+    }
+
     /// Ends the exposure of memory by [`RemoteReads::expose`].
     fn revoke(&mut self, key: u64) {
         let _ = key;

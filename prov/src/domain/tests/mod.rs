@@ -26,6 +26,7 @@ use scif::{ConnId, Exports, LinkEvent, Reason};
 use scif_ring::chunks;
 use scif_ring::copy::Mem;
 
+use crate::base::addr;
 use crate::domain::{calls, cm};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::protocols::parting::WITHDRAW_NS;
@@ -621,8 +622,9 @@ fn silent_connections_do_not_block_the_answered_one() {
     let bind = || scif::Endpoint::bind(node, 0, Exports::default()).unwrap();
     let (mut passive, mut strangers, mut answerer) = (bind(), bind(), bind());
     let port = stage.with(|e| e.links.sock.id());
+    let name = addr::encode_peer(passive.id(), stage.with(|e| e.cfg.host));
     let mut st = stage.domain.shared.gate.lock();
-    cm::connect(&mut st, stage.ep, passive.id(), b"hello").unwrap();
+    cm::connect(&mut st, stage.ep, (passive.id(), name), b"hello").unwrap();
     drop(st);
     let mut links = Vec::new();
     let said = stage.until(|| {
@@ -640,8 +642,8 @@ fn silent_connections_do_not_block_the_answered_one() {
     }
     let answer = answerer.connect(port).unwrap();
     cm_message::send_msg(answerer.conn(answer).unwrap(), wire::CM_ACCEPT, said.number, &[]);
-    let peer = stage.until(|| cm::peer(&stage.domain.shared.gate.lock(), stage.ep).ok());
-    assert_eq!(peer, passive.id());
+    let peer = stage.until(|| cm::peer_name(&stage.domain.shared.gate.lock(), stage.ep).ok());
+    assert_eq!(peer, name);
     // All other connections are closed.
     stage.until(|| (stage.with(|e| e.links.sock.conn_count()) == 1).then_some(()));
 }

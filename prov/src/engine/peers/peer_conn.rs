@@ -3,13 +3,11 @@
 //!
 //! Not here: the end of a connection (`progress`).
 
-use std::net::Ipv4Addr;
-
 use libfabric_sys as fi;
 use scif::trace::{EventKind, TraceEvent};
 use scif::{ConnId, Error, PortId};
 
-use crate::base::addr::{self, Addr};
+use crate::base::addr;
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
@@ -83,11 +81,7 @@ pub(crate) fn source_of(ep: &mut Endpoint, env: &Env<'_>, peer: PeerId) -> u64 {
 
 /// Returns the address of a port in the format of address vectors.
 pub(crate) fn name_of(ep: &Endpoint, id: PortId) -> Vec<u8> {
-    match id.network_name() {
-        // The host in its name is not known.
-        Some(name) => Addr::this_host(*name.ip(), name.port()).to_bytes().to_vec(),
-        None => addr::encode(Ipv4Addr::LOCALHOST, id, ep.cfg.host).to_vec(),
-    }
+    addr::encode_peer(id, ep.cfg.host).to_vec()
 }
 
 /// Returns the transmit connection, and opens one if there is none. `None`: not possible yet;

@@ -64,15 +64,52 @@ fn open_line(ep: &mut Endpoint, env: &mut Env<'_>) {
                 send_msg(conn, wire::CM_ACCEPT, number, &data);
             }
             settle_on(ep, id, to);
-            // Reported before the caller learns that it is connected: an event of its next
-            // operation must not precede this one.
-            on_up(ep, &[]);
-            if let Some(call) = ep.cm.as_mut().and_then(|cm| cm.call.take()) {
-                call.taken();
+            // A network takes messages to a caller that has ended.
+            if to.place == 0 {
+                on_line_open(ep);
             }
         }
         Err(error) => on_connect_failed(ep, env, &error),
     }
+}
+
+/// Reports that the connection to the caller is open, and answers the request.
+fn on_line_open(ep: &mut Endpoint) {
+    // Reported before the caller learns that it is connected: an event of its next operation must
+    // not precede this one.
+    on_up(ep, &[]);
+    if let Some(call) = ep.cm.as_mut().and_then(|cm| cm.call.take()) {
+        call.taken();
+    }
+}
+
+/// Handles the answer of a caller on another host, which has the connection for messages now.
+pub(crate) fn on_connected(ep: &mut Endpoint, conn: ConnId) {
+    let is_line = ep.cm.as_ref().is_some_and(|cm| cm.state == State::Accepting);
+    if is_line && setup_conn(ep) == Some(conn) {
+        on_line_open(ep);
+    }
+}
+
+/// Returns the connection that leads to the other side: the one for messages, or before it the one
+/// of the request.
+fn setup_conn(ep: &Endpoint) -> Option<ConnId> {
+    let cm = ep.cm.as_ref()?;
+    cm.request.or_else(|| (cm.peer != ANY).then(|| ep.peers.at(cm.peer).tx).flatten())
+}
+
+/// Asks the network whether the other side lives, if that is on another host. Returns a connection
+/// that was not answered for `limit` nanoseconds: nobody is there.
+pub(crate) fn look_for_peer(ep: &mut Endpoint, now: u64, limit: u64) -> Option<ConnId> {
+    let cm = ep.cm.as_ref().filter(|cm| cm.is_abroad() && !cm.is_down())?;
+    let is_awaited = matches!(cm.state, State::Connecting | State::Accepting);
+    let conn = setup_conn(ep)?;
+    let was_up = ep.links.conn(conn).map(|c| {
+        c.probe();
+        c.was_up()
+    });
+    let cm = ep.cm.as_mut().filter(|_| is_awaited && was_up == Some(false))?;
+    cm.is_unanswered(now, limit).then_some(conn)
 }
 
 /// Handles a failed attempt to connect to the other side.
@@ -194,9 +231,16 @@ pub(crate) fn on_setup_lost(
         return nameless;
     }
     cm.request = None;
-    let number = cm.number;
+    let (number, to) = (cm.number, cm.to);
+    let was_up = ep.links.conn(conn).is_some_and(|c| c.was_up());
     let message = ep.links.conn(conn).and_then(|c| recv_msg(c).ok().flatten());
-    ep.links.sock.close_conn(conn, CloseHow::Orderly);
+    // A network knows of no listener only that no answer comes.
+    let is_unmet = to.place != 0 && !was_up && matches!(reason, Reason::Died);
+    if is_unmet {
+        peer_conn::log_no_listener(ep, to, None);
+    }
+    let how = if is_unmet { CloseHow::Reset } else { CloseHow::Orderly };
+    ep.links.sock.close_conn(conn, how);
     match message {
         // The connection for messages exists already: it was opened before this record was
         // sent.
@@ -206,7 +250,7 @@ pub(crate) fn on_setup_lost(
         }
         _ => {
             let err = match reason {
-                Reason::Died | Reason::Corrupt => fi::FI_ECONNRESET,
+                Reason::Died | Reason::Corrupt if !is_unmet => fi::FI_ECONNRESET,
                 _ => fi::FI_ECONNREFUSED,
             };
             fail(ep, env, err, Vec::new());

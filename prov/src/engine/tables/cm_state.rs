@@ -5,6 +5,7 @@
 
 use scif::{ConnId, Error, PortId};
 
+use crate::base::addr::ADDR_LEN;
 use crate::engine::types::conn_request::ConnRequest;
 use crate::engine::types::peer_id::{ANY, PeerId};
 
@@ -31,6 +32,8 @@ pub(crate) struct Cm {
     pub(crate) number: u64,
     /// Port of the passive endpoint, or of the caller.
     pub(crate) to: PortId,
+    /// Address of the passive endpoint, as the application passed it.
+    pub(crate) called: Option<[u8; ADDR_LEN]>,
     /// Connection that carries the request.
     pub(crate) request: Option<ConnId>,
     /// Connections of other endpoints that have not named a request yet.
@@ -41,7 +44,8 @@ pub(crate) struct Cm {
     pub(crate) call: Option<ConnRequest>,
     /// Peer number of the other side, once it is known.
     pub(crate) peer: PeerId,
-    /// Time in nanoseconds of the first attempt to connect that was not answered.
+    /// Time in nanoseconds of the first attempt to connect that was not answered, or of the first
+    /// look at a peer of another host that has not answered.
     pub(crate) unanswered_since_ns: Option<u64>,
 }
 
@@ -51,6 +55,7 @@ impl Cm {
             state: State::Idle,
             number: 0,
             to: PortId::new(0, 0),
+            called: None,
             request: None,
             unidentified: Vec::new(),
             data: Vec::new(),
@@ -58,6 +63,17 @@ impl Cm {
             peer: ANY,
             unanswered_since_ns: None,
         }
+    }
+
+    /// Whether the other side is on another host.
+    pub(crate) fn is_abroad(&self) -> bool {
+        self.to.place != 0
+    }
+
+    /// Whether the other side has not answered for `limit` nanoseconds.
+    pub(crate) fn is_unanswered(&mut self, now: u64, limit: u64) -> bool {
+        let since = *self.unanswered_since_ns.get_or_insert(now);
+        now.saturating_sub(since) >= limit
     }
 
     /// Whether the connection has ended, or will never exist.
@@ -70,10 +86,7 @@ impl Cm {
     pub(crate) fn repeats(&mut self, error: &Error, now: u64, limit: u64) -> bool {
         match error {
             Error::Again => true,
-            Error::Unanswered(_) => {
-                let since = *self.unanswered_since_ns.get_or_insert(now);
-                now.saturating_sub(since) < limit
-            }
+            Error::Unanswered(_) => !self.is_unanswered(now, limit),
             _ => false,
         }
     }

@@ -18,7 +18,7 @@ use scif::PortId;
 
 use super::enable::enable;
 use super::name::{getname, setname};
-use crate::base::addr::{self, ADDR_LEN};
+use crate::base::addr::ADDR_LEN;
 use crate::base::attr::CM_DATA_SIZE;
 use crate::base::entry::{self, guard_int, own};
 use crate::base::errno::Errno;
@@ -88,13 +88,15 @@ unsafe extern "C" fn connect(
         let addr = unsafe { addr.cast::<[u8; ADDR_LEN]>().as_ref() };
         // SAFETY: null or data of the given length.
         let data = unsafe { entry::slice(param.cast::<u8>(), paramlen) };
-        let none = PortId::new(0, 0);
-        // A malformed address is logged where it is decoded.
-        let to = addr.map_or(Ok(none), |addr| port::destination(&ep.core.dom.fabric, addr))?;
+        let (to, name) = match addr {
+            None => (PortId::new(0, 0), [0; ADDR_LEN]),
+            // A malformed address is logged where it is decoded.
+            Some(addr) => (port::destination(&ep.core.dom.fabric, addr)?, *addr),
+        };
         entry::log_err(
             Subsys::EpCtrl,
-            format_args!("fi_connect to {}:{} with {paramlen} bytes of data", to.node, to.port),
-            data.and_then(|data| connect_to(&ep.core, to, data)),
+            format_args!("fi_connect to {to} with {paramlen} bytes of data"),
+            data.and_then(|data| connect_to(&ep.core, (to, name), data)),
         )
     })
 }
@@ -151,20 +153,18 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, addrlen: *mut u
         // SAFETY: C passes an open endpoint.
         let ep = unsafe { own::<Ep, _>(ep) }?;
         let core = &ep.core;
-        let id = entry::log_err(
+        let name = entry::log_err(
             Subsys::EpCtrl,
             format_args!("fi_getpeer"),
-            cm::peer(&core.dom.gate.lock(), core.idx()),
+            cm::peer_name(&core.dom.gate.lock(), core.idx()),
         )?;
-        let name =
-            addr::encode(std::net::Ipv4Addr::LOCALHOST, id, core.dom.fabric.node.host_hash());
         // SAFETY: null, or the caller's buffer and its length.
         unsafe { entry::put_name(&name, addr, addrlen) }
     })
 }
 
-fn connect_to(core: &Arc<EpCore>, to: PortId, data: &[u8]) -> Result<(), Errno> {
-    if data.len() > CM_DATA_SIZE || to.port == 0 {
+fn connect_to(core: &Arc<EpCore>, to: (PortId, [u8; ADDR_LEN]), data: &[u8]) -> Result<(), Errno> {
+    if data.len() > CM_DATA_SIZE || to.0.port == 0 {
         return Err(fi::FI_EINVAL);
     }
     enable(core)?;

@@ -64,18 +64,18 @@ fn name_of(core: &EpCore) -> Result<[u8; ADDR_LEN], Errno> {
 /// Moves the endpoint to the port of another address, with all its bindings.
 fn set_name(core: &EpCore, name: &[u8]) -> Result<(), Errno> {
     let wanted = requested(&core.dom.fabric, name.first_chunk::<ADDR_LEN>().ok_or(fi::FI_EINVAL)?)?;
-    let (cfg, now) = {
+    let (cfg, now, networked) = {
         let st = core.dom.gate.lock();
         let ep = st.eps.get(core.idx()).ok_or(fi::FI_EINVAL)?;
         if ep.enabled {
             return Err(fi::FI_EOPBADSTATE);
         }
-        (ep.cfg.clone(), ep.links.sock.id())
+        let sock = &ep.links.sock;
+        (ep.cfg.clone(), sock.id(), sock.network_name().is_some())
     };
     let mut ip = ip_of(name);
     if wanted != now {
         let (old, av) = (core.idx(), cfg.av);
-        let networked = !cfg.connected;
         let sock = take_port(&core.dom, name, networked)?;
         ip = sock.network_name().map_or(ip, |name| *name.ip());
         let new = core.dom.add_ep(Endpoint::new(cfg, sock))?;

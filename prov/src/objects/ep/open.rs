@@ -120,7 +120,7 @@ pub(crate) unsafe extern "C" fn open(
         };
         let opened = match &origin {
             Some(cm::Origin::Port(pep)) => pep.give_port(|name| open(name)),
-            Some(cm::Origin::Request(_)) => open(&[]),
+            Some(cm::Origin::Request(request)) => open(&request.source()),
             Some(cm::Origin::Active) | None => open(src),
         };
         if let Some(cm::Origin::Request(request)) = origin {
@@ -171,7 +171,12 @@ fn create(
     if triggers && !dom.triggers {
         return Err(fi::FI_EINVAL);
     }
-    let sock = port::take_port(dom, src, type_is_networked(request.0))?;
+    // An endpoint that answers a request of this host needs no network.
+    let networked = match origin {
+        Some(cm::Origin::Request(request)) => request.is_from_abroad(),
+        Some(cm::Origin::Active | cm::Origin::Port(_)) | None => true,
+    };
+    let sock = port::take_port(dom, src, networked)?;
     let ip = sock.network_name().map_or_else(|| port::ip_of(src), |name| *name.ip());
     let idx = dom.add_ep(Endpoint::new(cfg, sock))?;
     let core = EpCore {
@@ -226,11 +231,6 @@ fn create(
         tx_op_flags: AtomicCounter::new(tx.op_flags & TX_OP_FLAGS),
         rx_op_flags: AtomicCounter::new(rx.op_flags & RX_OP_FLAGS),
     }))
-}
-
-/// Whether endpoints of that type have a network to other hosts.
-fn type_is_networked(type_: u32) -> bool {
-    matches!(type_, fi::FI_EP_RDM | fi::FI_EP_DGRAM)
 }
 
 /// Returns the configuration of an endpoint that is not bound yet.

@@ -12,11 +12,11 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use libfabric_sys as fi;
-use scif::{CloseHow, ConnId, Endpoint, Exports, LinkEvent, PortId};
+use scif::{CloseHow, ConnId, Endpoint, LinkEvent, PortId};
 
 use super::request::{Unread, handle_of};
 use crate::base::addr::{self, ADDR_LEN};
-use crate::base::errno::{self, Errno};
+use crate::base::errno::Errno;
 use crate::engine::types::cm_message::{recv_msg, send_msg};
 use crate::engine::types::conn_request::{ConnRequest, Responder};
 use crate::engine::types::wire;
@@ -64,15 +64,16 @@ impl PepShared {
         info: OwnedInfo,
         src: &[u8],
     ) -> Result<Arc<PepShared>, Errno> {
+        let sock = port::take_passive_port(fabric, src)?;
         Ok(Arc::new(PepShared(Mutex::new(PepState {
-            sock: Some(take_port(fabric, src)?),
+            ip: ip_in_name(&sock, src),
+            sock: Some(sock),
             fabric: Some(Arc::clone(fabric)),
             eq: None,
             rebind: None,
             listening: false,
             calls: Vec::new(),
             info,
-            ip: port::ip_of(src),
             fid: 0,
             links: Vec::new(),
         }))))
@@ -107,10 +108,12 @@ impl PepShared {
         let fabric = state.fabric.clone().ok_or(fi::FI_EOPBADSTATE)?;
         let wanted = port::requested(&fabric, name)?;
         if state.sock.as_ref().is_none_or(|sock| sock.id() != wanted) {
-            state.sock = Some(take_port(&fabric, name)?);
+            state.sock = Some(port::take_passive_port(&fabric, name)?);
             state.rebind = None;
         }
-        state.ip = port::ip_of(name);
+        if let Some(sock) = &state.sock {
+            state.ip = ip_in_name(sock, name);
+        }
         Ok(())
     }
 
@@ -201,7 +204,7 @@ impl PepState {
     fn bind_again(&mut self) -> Result<(), Errno> {
         if let Some(name) = self.rebind {
             let fabric = self.fabric.as_ref().ok_or(fi::FI_EOPBADSTATE)?;
-            self.sock = Some(take_port(fabric, &name)?);
+            self.sock = Some(port::take_passive_port(fabric, &name)?);
             self.rebind = None;
         }
         Ok(())
@@ -305,7 +308,7 @@ impl EventSource for PepShared {
             let name = state.name();
             let handle = handle_of(self.request(name.unwrap_or_default(), caller, number));
             let info = name.and_then(|name| {
-                let peer = addr::encode(Ipv4Addr::LOCALHOST, caller.port, state.host()?);
+                let peer = addr::encode_peer(caller.port, state.host()?);
                 state.info.with_addresses(name, peer, handle).ok_or(fi::FI_ENOMEM)
             });
             let unread = Box::new(Unread { info: info.ok(), handle });
@@ -320,13 +323,12 @@ impl EventSource for PepShared {
                 }
             }
         }
-        false
+        // The network's descriptor does not report its own work that waits.
+        state.sock.as_mut().is_some_and(|sock| !sock.may_sleep())
     }
 }
 
-/// Binds the port that `src` requests, or any port without a request. Its connections export no
-/// keys, so peers get no memory access.
-fn take_port(fabric: &FabricShared, src: &[u8]) -> Result<Endpoint, Errno> {
-    let id = port::requested(fabric, src)?;
-    Endpoint::bind(&fabric.node, id.port, Exports { keys: None }).map_err(|e| errno::errno(&e))
+/// Returns the IP address in the name of a port that `src` requested.
+fn ip_in_name(sock: &Endpoint, src: &[u8]) -> Ipv4Addr {
+    sock.network_name().map_or_else(|| port::ip_of(src), |name| *name.ip())
 }

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use libfabric_sys as fi;
 use libfabric_sys::fid;
 
-use crate::base::addr::ADDR_LEN;
+use crate::base::addr::{ADDR_LEN, Addr};
 use crate::base::entry::{self, object};
 use crate::base::errno::Errno;
 use crate::engine::types::conn_request::ConnRequest;
@@ -97,6 +97,20 @@ impl HeldRequest {
     /// Returns the address that the accepting endpoint uses; `None` once the request is answered.
     pub(crate) fn name(&self) -> Option<[u8; ADDR_LEN]> {
         self.answer()?.request.as_ref().map(|request| request.name)
+    }
+
+    /// Whether the caller is on another host.
+    pub(crate) fn is_from_abroad(&self) -> bool {
+        self.answer()
+            .is_some_and(|answer| answer.request.as_ref().is_some_and(|call| call.from.place != 0))
+    }
+
+    /// Returns the source address of the accepting endpoint: for a caller of another host any port
+    /// at the IP address that the caller reaches, else none.
+    pub(crate) fn source(&self) -> Vec<u8> {
+        let name = self.name().filter(|_| self.is_from_abroad());
+        let ip = name.and_then(|name| Addr::from_bytes(&name)).map(|name| name.ip);
+        ip.map_or_else(Vec::new, |ip| Addr::this_host(ip, 0).to_bytes().to_vec())
     }
 
     /// Takes the request itself, to answer it.

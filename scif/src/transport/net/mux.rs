@@ -359,6 +359,8 @@ impl NetMux {
                 stream.leave(false);
             }
             CloseKind::Graceful => stream.leave(true),
+            // The peer knows nothing of it.
+            CloseKind::Reset if stream.is_unannounced() => return self.remove(token),
             CloseKind::Reset => stream.leave(false),
         }
         self.flush(token);

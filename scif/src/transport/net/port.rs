@@ -41,6 +41,7 @@ pub(crate) struct NetPort {
     epoll: Epoll,
     /// Event that prevents a sleep for which the network has no descriptor, or work.
     awake: Event,
+    is_awake: bool,
     provider: String,
     maker: Maker,
     closed: bool,
@@ -58,7 +59,16 @@ impl NetPort {
         }
         let provider = wire.provider().to_owned();
         let mux = Arc::new(Mutex::new(NetMux::new(wire, near.id().node)?));
-        Ok(NetPort { near, mux, epoll, awake, provider, maker: Maker::here(), closed: false })
+        Ok(NetPort {
+            near,
+            mux,
+            epoll,
+            awake,
+            is_awake: false,
+            provider,
+            maker: Maker::here(),
+            closed: false,
+        })
     }
 
     fn opened(&self, (token, peer): (u64, PortId), side: Side, segment: Arc<Mapping>) -> Opened {
@@ -70,6 +80,23 @@ impl NetPort {
             link: Box::new(NetLink::new(&self.mux, token)),
             liveness: ProcessProof::of(0),
             remote: (side == Side::Acceptor).then(|| lock(&self.mux).remote()),
+        }
+    }
+
+    /// Whether the network's descriptor reports all that happens from now on.
+    fn is_announced(&self) -> bool {
+        let mut mux = lock(&self.mux);
+        mux.wire().wait_fd().is_some() && mux.may_sleep()
+    }
+
+    fn set_awake(&mut self, awake: bool) {
+        if std::mem::replace(&mut self.is_awake, awake) == awake {
+            return;
+        }
+        if awake {
+            self.awake.signal();
+        } else {
+            self.awake.drain();
         }
     }
 
@@ -144,14 +171,17 @@ impl Port for NetPort {
 
     fn set_sleeping(&mut self, sleeping: bool) {
         self.near.set_sleeping(sleeping);
+        keep_errno(|| self.set_awake(sleeping && !self.is_announced()));
+    }
+
+    fn may_sleep(&mut self) -> bool {
         keep_errno(|| {
-            let mut mux = lock(&self.mux);
-            if !sleeping {
-                self.awake.drain();
-            } else if mux.wire().wait_fd().is_none() || !mux.may_sleep() {
-                self.awake.signal();
+            let is_announced = self.is_announced();
+            if is_announced {
+                self.set_awake(false);
             }
-        });
+            is_announced
+        })
     }
 
     fn is_parked(&self) -> bool {

@@ -227,6 +227,12 @@ impl NetStream {
         }
     }
 
+    /// Whether the peer knows nothing of the connection: the network has not taken its greeting.
+    pub(super) fn is_unannounced(&self) -> bool {
+        let is_first_waiting = self.sender.sequence == 1 && self.sender.waiting.is_some();
+        !self.watch.has_received() && (self.opening.is_some() || is_first_waiting)
+    }
+
     /// Whether nothing is left to send.
     pub(super) fn is_finished(&self) -> bool {
         self.ending.is_none() && self.sender.waiting.is_none()

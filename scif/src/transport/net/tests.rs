@@ -700,3 +700,19 @@ fn refusals_for_longer_than_a_failure_lasts_are_a_death() {
     assert!(matches!(closed, Some(LinkUpdate::Closed(Reason::Died))));
     assert!(full.a.next_event(full.token).is_none());
 }
+
+#[test]
+fn a_reset_before_the_network_took_the_greeting_leaves_nothing() {
+    let net = NetDouble::default();
+    let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
+    for is_taken in [false, true] {
+        net.state().room = if is_taken { None } else { Some(0) };
+        let ab = a.endpoint.connect(b.id()).unwrap();
+        assert!(!a.endpoint.may_sleep(), "the double announces nothing");
+        a.endpoint.close_conn(ab, CloseHow::Reset);
+        net.state().room = None;
+        a.events();
+        let accepted = b.events().iter().any(|event| matches!(event, LinkEvent::Accepted(..)));
+        assert_eq!(accepted, is_taken);
+    }
+}

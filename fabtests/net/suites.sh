@@ -16,13 +16,14 @@ set -u -o pipefail
 # Areas of messages and one-sided operations, of their order and objects, of flow control and
 # sleep. Death is tested by check.sh and by two cases: operations to a dead peer of another host
 # wait for the network.
-AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ bad_rma/ atomic/
+AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ large_rma/ bad_rma/ atomic/
     atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/ flow/ sleepers/ wait/ waitobj/
     progress_auto/ restart/after_closing death/sending_64k death/asleep_in_the_queue coll/
     coll_death/ hosts/ fork/ closing/ transient_peers/ cm/ connected/ shared/connected_
     kinds/connected_)
 # Areas for libfabric 1.17, whose processes start more slowly.
-AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ atomic/ order/ coll/ coll_death/ hosts/ fork/ cm/)
+AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ large_rma/ atomic/ order/ coll/ coll_death/ hosts/
+    fork/ cm/)
 # Areas of collectives, for three hosts.
 COLLECTIVES=(coll/ coll_death/)
 # Cases under memcheck.

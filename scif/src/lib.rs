@@ -89,7 +89,7 @@ pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
 pub use peer_windows::{KeyLookup, KeyWindow, PeerWindows, WindowCounts, WindowError};
-pub use remote_reads::{ReadBegun, ReadState, RemoteReads, WireMemory};
+pub use remote_reads::{ReadBegun, ReadState, ReadSupport, RemoteReads, WireMemory};
 pub use scif_calls::{ScifCalls, WindowKind};
 pub use shared_table::{SharedTable, SharedTableLock};
 pub use slab::ConnId;

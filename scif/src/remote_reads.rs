@@ -38,12 +38,28 @@ pub enum ReadState {
     Failed,
 }
 
+/// Ability of a network to read memory of peers.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum ReadSupport {
+    /// No reads.
+    None,
+    /// Reads of one peer's memory are executed in any order.
+    Unordered,
+    /// Reads of one peer's memory are executed in the order in which they began.
+    Ordered,
+}
+
 /// Access to memory of the peer of a connection. A read by a network goes on after the end of its
 /// connection.
 pub trait RemoteReads {
     /// Whether reads need the progress of the owner of the memory. Others advance only in `state`.
     fn need_owner(&self) -> bool {
         true
+    }
+
+    /// Returns the ability to read memory of the peer.
+    fn support(&self) -> ReadSupport {
+        ReadSupport::Unordered
     }
 
     /// Prepares for reads from a peer that has announced memory without exposing it.

@@ -41,6 +41,7 @@ mod getinfo;
 mod getinfo_hints;
 mod hosts;
 mod kinds;
+mod large_rma;
 mod leaks;
 mod log;
 mod loopback;
@@ -109,6 +110,7 @@ const AREAS: &[&[Case]] = &[
     rma::CASES,
     rma_mix::CASES,
     coop_rma::CASES,
+    large_rma::CASES,
     bad_rma::CASES,
     atomic::CASES,
     atomic_shared::CASES,

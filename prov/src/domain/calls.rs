@@ -446,6 +446,39 @@ pub(crate) fn evict_accessors(st: &mut DomainState, slot: u32) {
     }
 }
 
+/// Ends accesses of peers on other hosts to removed region `key`, unless they have begun. Returns
+/// whether others are left.
+pub(crate) fn revoke_from_network(st: &mut DomainState, key: u64) -> bool {
+    st.eps.iter_mut().fold(false, |is_any, (_, e)| e.rma_target.network.revoke(key) || is_any)
+}
+
+/// Advances accesses of peers on other hosts to a removed region, or ends them if they are `late`.
+/// Returns whether any are left.
+pub(crate) fn settle_network(st: &mut DomainState, key: u64, late: bool) -> bool {
+    let mut is_any = false;
+    for ep in 0..st.eps.bound() {
+        let is_left = |st: &DomainState| {
+            // The accesses are those of the parent process.
+            let own = st.eps.get(ep).filter(|e| e.enabled && !e.links.sock.forked());
+            own.is_some_and(|e| e.rma_target.network.is_revoking(key))
+        };
+        if !is_left(st) {
+            continue;
+        }
+        // Receives of a peer provider need its lock.
+        if !uses_peer_srx(st, ep) {
+            progress(st, ep);
+        }
+        if late {
+            if let Ok((e, mut env)) = split(st, ep) {
+                connections::evict_readers(e, &mut env, key);
+            }
+        }
+        is_any |= is_left(st);
+    }
+    is_any
+}
+
 /// Closes the endpoint. Unfinished operations are dropped without completions. Connections are
 /// closed gracefully.
 pub(crate) fn close(st: &mut DomainState, ep: u32) {

@@ -21,7 +21,7 @@ use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, sep_source};
 use crate::engine::protocols::posted_write_target::Batch;
 use crate::engine::protocols::{
-    cm, coll_run, eviction, parting, posted_write, posted_write_target, srx,
+    cm, coll_run, eviction, network_rma_end, parting, posted_write, posted_write_target, srx,
 };
 use crate::engine::tables::unexpected::EXHAUSTED;
 use crate::engine::types::envelope::RecordError;
@@ -116,6 +116,25 @@ pub(crate) fn evict_accessors(ep: &mut Endpoint, env: &mut Env<'_>, slot: u32) {
         }
         on_conn_lost(ep, env, conn, Reason::Reset);
     }
+}
+
+/// Ends the accesses of peers on other hosts to region `key`, which take too long.
+#[cold]
+pub(crate) fn evict_readers(ep: &mut Endpoint, env: &mut Env<'_>, key: u64) {
+    let reading: Vec<ConnId> = ep.rma_target.network.exposures_revoked(key).collect();
+    for conn in reading {
+        if let Some(port) = ep.links.conn(conn).map(|c| c.peer()) {
+            warn_about_peer(
+                Subsys::EpData,
+                format_args!(
+                    "{port} has not ended its read of a memory region that is being closed; its \
+                     connection is reset"
+                ),
+            );
+        }
+        on_conn_lost(ep, env, conn, Reason::Reset);
+    }
+    network_rma_end::end_reads_into(ep, key);
 }
 
 /// Handles up to `most` records of one ring and returns their number.

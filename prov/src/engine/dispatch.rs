@@ -13,8 +13,8 @@ use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::send::OutgoingMsg;
 use crate::engine::protocols::{
-    atomic, atomic_inline, atomic_target, coll, coll_run, coop_rma, fragment, posted_write, recv,
-    rma, rma_target, send,
+    atomic, atomic_inline, atomic_target, coll, coll_run, coop_rma, fragment, network_rma,
+    posted_write, recv, rma, rma_target, send,
 };
 use crate::engine::tables::peer::Peer;
 use crate::engine::tables::pending::PendingOp;
@@ -52,6 +52,7 @@ pub(crate) fn on_record(
         wire::WRITE | wire::READ | wire::RMA_EVENT | wire::ACCESS_HINT => {
             rma_target::on_record(ep, env, from, record)
         }
+        wire::NETWORK_WRITE..=wire::NETWORK_END => network_rma::on_record(ep, env, from, record),
         wire::COOP_RMA => coop_rma::on_record(ep, env, conn, record),
         wire::ATOMIC => atomic_target::on_record(ep, env, from, record),
         wire::ATOMIC_REPLY => atomic::on_record(ep, env, from, record),
@@ -92,7 +93,8 @@ pub(crate) fn flush_peer(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> 
     // not overtake that record.
     while ep.peers.at(peer).queue.control.is_empty() {
         let Some(mut op) = ep.peers.at_mut(peer).queue.pending.pop_front() else { break };
-        if try_op(ep, env, peer, &mut op) == Submit::Retry {
+        let may_start = network_rma::lets_start(ep, peer, &op);
+        if !may_start || try_op(ep, env, peer, &mut op) == Submit::Retry {
             ep.peers.at_mut(peer).queue.pending.push_front(op);
             break;
         }

@@ -88,7 +88,10 @@ impl Endpoint {
     /// Whether only the rings can bring new work.
     #[inline(always)]
     pub(crate) fn is_quiescent(&self) -> bool {
-        self.rndv.is_idle() && self.peers.is_idle() && self.rma_target.done.is_empty()
+        self.rndv.is_idle()
+            && self.rma_target.network.is_idle()
+            && self.peers.is_idle()
+            && self.rma_target.done.is_empty()
     }
 
     /// Returns the error of a refused call.

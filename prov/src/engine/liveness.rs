@@ -27,6 +27,7 @@ pub(crate) fn check_liveness(ep: &mut Endpoint, env: &mut Env<'_>) {
             || ep.recv.directed > 0
             || ep.ops.any_of_peer(l.peer)
             || ep.rndv.fetches_from(l.peer)
+            || ep.rma_target.network.concerns(l.peer)
             || coll_run::collects_from(ep, l.peer)
             || ep.peers.at(l.peer).work != PeerWork::None;
         let Some(c) = ep.links.sock.conn(l.conn).filter(|c| waits && c.is_up()) else { continue };

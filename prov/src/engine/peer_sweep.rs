@@ -42,6 +42,7 @@ fn used(ep: &Endpoint, env: &Env<'_>) -> Vec<bool> {
     ep.rma_target.done.iter().copied().for_each(&mut mark);
     ep.ops.peers().for_each(&mut mark);
     ep.rndv.incoming.iter().for_each(|(_, m)| mark(m.peer()));
+    ep.rma_target.network.peers().for_each(&mut mark);
     ep.recv.claimed.values().for_each(|m| mark(m.peer));
     for queue in [&ep.recv.msg, &ep.recv.tagged] {
         queue.posted.iter().for_each(|p| mark(p.src));

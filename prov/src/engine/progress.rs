@@ -8,7 +8,7 @@ use scif::trace::{EventKind, TraceEvent};
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::protocols::{atomic_inline, parting, rendezvous, srx};
+use crate::engine::protocols::{atomic_inline, network_rma, parting, rendezvous, srx};
 use crate::engine::recorder::Done;
 use crate::engine::tables::pending::FragmentedSend;
 use crate::engine::tables::tag_match::PostedRecv;
@@ -56,6 +56,9 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     }
     if !ep.rndv.is_idle() {
         rendezvous::progress(ep, env);
+    }
+    if !ep.rma_target.network.is_idle() {
+        network_rma::progress(ep, env);
     }
     if !ep.rma_target.done.is_empty() {
         atomic_inline::progress(ep);

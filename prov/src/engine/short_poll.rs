@@ -25,6 +25,7 @@ pub(crate) fn poll(ep: &mut Endpoint, env: &mut Env<'_>) -> Polled {
         || ep.links.armed
         || ep.links.rx_closed
         || !ep.rndv.is_idle()
+        || !ep.rma_target.network.is_idle()
         || ep.links.sock.bell().any()
     {
         return Polled::Due;

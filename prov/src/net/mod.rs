@@ -35,6 +35,9 @@ const READ_CAPS: u64 = fi::FI_RMA | fi::FI_READ | fi::FI_REMOTE_READ;
 /// Modes of memory registration that reads obey. Buffers of messages are not registered.
 const READ_MODES: c_int = fi::FI_MR_VIRT_ADDR | fi::FI_MR_ALLOCATED | fi::FI_MR_PROV_KEY;
 
+/// Order of reads, so that several may be in progress.
+const READ_ORDER: u64 = fi::FI_ORDER_RMA_RAR;
+
 /// Calls a function of an object of the network.
 macro_rules! call {
     ($object:expr, $table:ident . $function:ident ($($argument:expr),*)) => {{
@@ -84,6 +87,8 @@ struct ReadRules {
     key_max: u64,
     /// Length in bytes of the longest read.
     len_max: usize,
+    /// Whether reads of one peer's memory are executed in order.
+    is_ordered: bool,
 }
 
 // SAFETY: the objects may be used by any thread, one at a time, and the gate is a lock.
@@ -173,10 +178,17 @@ impl NetDomain {
 /// Returns the info of the provider's endpoints for messages in order, with reads of memory if it
 /// has them.
 fn find_any(openers: &fi::Openers, provider: &CStr) -> Result<*mut fi::fi_info, Errno> {
-    find(openers, provider, READ_CAPS).or_else(|_| find(openers, provider, 0))
+    find(openers, provider, READ_CAPS, READ_ORDER)
+        .or_else(|_| find(openers, provider, READ_CAPS, 0))
+        .or_else(|_| find(openers, provider, 0, 0))
 }
 
-fn find(openers: &fi::Openers, provider: &CStr, caps: u64) -> Result<*mut fi::fi_info, Errno> {
+fn find(
+    openers: &fi::Openers,
+    provider: &CStr,
+    caps: u64,
+    order: u64,
+) -> Result<*mut fi::fi_info, Errno> {
     // SAFETY: null asks for an empty info.
     let hints = unsafe { (openers.dupinfo)(ptr::null()) };
     // SAFETY: null, or a new info that nobody else has.
@@ -192,11 +204,11 @@ fn find(openers: &fi::Openers, provider: &CStr, caps: u64) -> Result<*mut fi::fi
     }
     // SAFETY: as above.
     if let Some(tx) = unsafe { wanted.tx_attr.as_mut() } {
-        tx.msg_order = fi::FI_ORDER_SAS;
+        tx.msg_order = fi::FI_ORDER_SAS | order;
     }
     // SAFETY: as above.
     if let Some(rx) = unsafe { wanted.rx_attr.as_mut() } {
-        rx.msg_order = fi::FI_ORDER_SAS;
+        rx.msg_order = fi::FI_ORDER_SAS | order;
     }
     // SAFETY: as above.
     if let Some(domain) = unsafe { wanted.domain_attr.as_mut() } {
@@ -293,12 +305,15 @@ fn read_rules(info: *mut fi::fi_info) -> Option<ReadRules> {
     let domain = unsafe { info.domain_attr.as_ref() }?;
     // SAFETY: as above.
     let ep = unsafe { info.ep_attr.as_ref() }?;
+    // SAFETY: as above.
+    let tx = unsafe { info.tx_attr.as_ref() }?;
     let key_bits = u32::try_from(domain.mr_key_size).unwrap_or(8).min(8) * 8;
     (info.caps & READ_CAPS == READ_CAPS && key_bits > 0).then(|| ReadRules {
         by_address: domain.mr_mode & fi::FI_MR_VIRT_ADDR != 0,
         chooses_keys: domain.mr_mode & fi::FI_MR_PROV_KEY != 0,
         key_max: u64::MAX >> (64 - key_bits),
         len_max: ep.max_msg_size,
+        is_ordered: tx.msg_order & READ_ORDER != 0,
     })
 }
 

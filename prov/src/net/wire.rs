@@ -15,7 +15,10 @@ use std::ptr;
 use std::sync::Arc;
 
 use libfabric_sys as fi;
-use scif::{MESSAGE_MAX, Maker, NetWire, PeerLimits, ReadPosted, WireEvent, WireMemory, WirePeer};
+use scif::{
+    MESSAGE_MAX, Maker, NetWire, PeerLimits, ReadPosted, ReadSupport, WireEvent, WireMemory,
+    WirePeer,
+};
 use scif_ring::copy::Mem;
 
 use super::{NetDomain, call, call_fid, checked, close};
@@ -385,6 +388,14 @@ impl NetWire for EndpointWire {
 
     fn has_room(&self) -> bool {
         !self.free_sends.is_empty()
+    }
+
+    fn read_support(&self) -> ReadSupport {
+        match self.net.lock().reads {
+            None => ReadSupport::None,
+            Some(rules) if rules.is_ordered => ReadSupport::Ordered,
+            Some(_) => ReadSupport::Unordered,
+        }
     }
 
     fn expose(&mut self, range: &Mem) -> Option<WireMemory> {

@@ -10,7 +10,7 @@ use crate::base::errno::Errno;
 use crate::engine::completions::work_report;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, OpKind};
+use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, OpKind, OutstandingOp};
 use crate::engine::types::peer_id::PeerId;
 use crate::state::completion::{Completion, CqError};
 
@@ -73,7 +73,9 @@ fn tx_failed(
 
 /// Ends operation `id` if it belongs to `peer`: releases its resources and completes it.
 pub(crate) fn finish_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, id: u64, err: Errno) {
-    if ep.ops.get_mut(id).is_none_or(|op| op.peer != peer) {
+    // The network writes into the buffers of a read until that has ended.
+    let is_reading = |op: &OutstandingOp| op.network.as_ref().is_some_and(|n| n.is_reading);
+    if ep.ops.get_mut(id).is_none_or(|op| op.peer != peer || is_reading(op)) {
         log::debug!(
             target: "ep_data",
             "peer {peer} answered operation {id:#x}, which is not outstanding"
@@ -90,6 +92,9 @@ pub(crate) fn finish_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, id: 
     }
     if op.ring_rma {
         p.rma.outstanding = p.rma.outstanding.saturating_sub(1);
+    }
+    if op.network.is_some() {
+        p.queue.held.remove();
     }
     if op.block.is_some() {
         ep.rndv.end_coop(id);

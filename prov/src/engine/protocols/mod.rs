@@ -26,6 +26,8 @@ pub(crate) mod eviction;
 pub(crate) mod fragment;
 pub(crate) mod key_maps;
 pub(crate) mod network_read;
+pub(crate) mod network_rma;
+pub(crate) mod network_rma_end;
 pub(crate) mod parting;
 pub(crate) mod posted_write;
 pub(crate) mod posted_write_target;

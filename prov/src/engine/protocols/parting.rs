@@ -19,7 +19,7 @@ use crate::engine::channel::link_set::Parting;
 use crate::engine::completions::{completion, recv_completion};
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::protocols::network_read;
+use crate::engine::protocols::{network_read, network_rma_end};
 use crate::engine::tables::incoming::RndvState;
 use crate::engine::tables::op_table::{CtsReason, OpKind};
 use crate::engine::types::envelope::{MsgEnvelope, RecvTarget};
@@ -117,12 +117,18 @@ pub(crate) fn on_conn_lost(
     fail_incoming(ep, env, conn, err);
     let inside = |c: &mut Connection| c.peer_is_inside() && c.may_be_copying();
     let inside = sent_on_it && ep.links.conn(conn).is_some_and(inside);
-    let ops = if inside { set_apart(ep, peer) } else { Vec::new() };
-    if ops.is_empty() && !ep.rndv.is_filled_over(conn) {
+    let mut ops = if inside { set_apart(ep, peer) } else { Vec::new() };
+    ops.extend(network_rma_end::on_conn_lost(ep, conn, peer, sent_on_it));
+    if ops.is_empty() && !is_filled_over(ep, conn) {
         ep.links.sock.close_conn(conn, how);
         return;
     }
     ep.links.parting.push(Parting { conn, peer, how, ops, err });
+}
+
+/// Whether the peer or the network may be writing into memory for operations over `conn`.
+fn is_filled_over(ep: &Endpoint, conn: ConnId) -> bool {
+    ep.rndv.is_filled_over(conn) || ep.rma_target.network.is_filled_over(conn)
 }
 
 /// Separates the messages announced to `peer` from later connections with it.
@@ -163,8 +169,10 @@ fn close_parted(ep: &mut Endpoint, env: &mut Env<'_>) {
     let mut at = 0;
     while let Some(p) = ep.links.parting.get(at) {
         let (conn, has_ops) = (p.conn, !p.ops.is_empty());
+        let is_filled = is_filled_over(ep, conn)
+            || p.ops.iter().any(|op| ep.rma_target.network.is_filled_for(*op));
         let inside = |c: &mut Connection| c.peer_is_inside() && c.may_be_copying();
-        if has_ops && ep.links.conn(conn).is_some_and(inside) || ep.rndv.is_filled_over(conn) {
+        if is_filled || has_ops && ep.links.conn(conn).is_some_and(inside) {
             at += 1;
             continue;
         }
@@ -254,6 +262,7 @@ pub(crate) fn end_fetches(ep: &mut Endpoint) -> Vec<(RecvTarget, MsgEnvelope)> {
         }
         fetched.push((m.target, m.arrival));
     }
+    network_rma_end::end_reads(ep, end);
     let conns: Vec<ConnId> = ep.links.sock.conns().collect();
     for conn in &conns {
         if let Some(conn) = ep.links.conn(*conn) {

@@ -25,6 +25,7 @@ use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::coop_rma::{self, COOP_RMA_MIN};
 use crate::engine::protocols::key_maps::{self, UsePath};
+use crate::engine::protocols::network_rma;
 use crate::engine::protocols::rma_target::{self, READ_PIECE, place, right};
 use crate::engine::protocols::window_rma::{self, DmaState, NotDirect, RmaKind};
 use crate::engine::tables::op_table::{CompletionInfo, OpKind, OutstandingOp};
@@ -55,7 +56,8 @@ pub(crate) fn post(
         return Err(fi::FI_EINVAL);
     }
     let quiet = ep.peers.at(peer).queue.is_quiet();
-    let now = quiet && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer));
+    let joins = !quiet && network_rma::joins(ep, peer, a);
+    let now = (quiet || joins) && (a.flags & fi::FI_FENCE == 0 || tx_queue::fence_passed(ep, peer));
     let (mut dma, mut block) = (None, None);
     let by_relay = window_rma::follows_relay(ep, peer, a.write, a.flags);
     if !quiet && !by_relay && window_rma::may_follow(ep, peer, a) {
@@ -100,6 +102,7 @@ pub(crate) fn post(
         within: 0,
         offset: 0,
         through_ring: by_relay || block.is_some(),
+        again: false,
         dma,
         block,
     };
@@ -213,6 +216,9 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
                     }
                 }
             }
+        }
+        if let Some(submitted) = network_rma::start(ep, peer, conn, op) {
+            return submitted;
         }
         op.through_ring = true;
         if !ep.links.conn(conn).is_some_and(|c| c.tx().room(BODY_MAX)) {
@@ -542,7 +548,7 @@ fn on_read_data(
     let Some(op) = ep.ops.get_mut(id) else {
         return;
     };
-    if op.peer != peer || op.op_kind != OpKind::Read {
+    if op.peer != peer || op.op_kind != OpKind::Read || op.network.is_some() {
         return;
     }
     let off = usize::try_from(offset).unwrap_or(usize::MAX);

@@ -94,6 +94,7 @@ fn on_write(
     words: &mut Words<'_>,
     body: Mem,
 ) {
+    ep.rma_target.network.note_ring_write(conn);
     let (key, addr, id) = (words.word(), words.word(), words.word());
     let (data, flags, total) = (words.word(), words.word(), words.word());
     let mut to = Vec::new();

@@ -9,6 +9,7 @@ pub(crate) mod coop_choice;
 pub(crate) mod incoming;
 pub(crate) mod monitor;
 pub(crate) mod multi;
+pub(crate) mod network_rma;
 pub(crate) mod op_table;
 pub(crate) mod peer;
 pub(crate) mod peer_table;

@@ -8,6 +8,7 @@ use libfabric_sys as fi;
 use scif::slab::{Slab, SlabId};
 
 use crate::base::atomic_ops::element::AtomicKind;
+use crate::engine::types::args::RmaIov;
 use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::PeerId;
 
@@ -100,6 +101,8 @@ pub(crate) struct OutstandingOp {
     pub asked: CtsReason,
     /// Key by which the engine of a network reads the payload.
     pub exposed: Option<u64>,
+    /// RMA operation that the network executes.
+    pub network: Option<Box<NetworkOp>>,
     /// Bytes that a read still waits for.
     pub left: usize,
     /// Whether the target executes the operation in ring order. Later direct RMA must wait for it.
@@ -123,6 +126,7 @@ impl OutstandingOp {
             block: None,
             asked: CtsReason::Never,
             exposed: None,
+            network: None,
             left: 0,
             ring_rma: false,
             since_ns: 0,
@@ -138,6 +142,15 @@ impl OutstandingOp {
     fn kept_len(&self) -> usize {
         self.kept.as_ref().map_or(0, |bytes| bytes.len())
     }
+}
+
+/// RMA operation that the network executes, for its repetition through the ring.
+#[derive(Debug)]
+pub(crate) struct NetworkOp {
+    pub rma: RmaIov,
+    pub data: Option<u64>,
+    /// Whether the memory of the target is being read.
+    pub is_reading: bool,
 }
 
 /// Reason of a receiver to request the payload of a message as fragments.

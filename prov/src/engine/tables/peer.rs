@@ -78,18 +78,38 @@ pub(crate) struct TxQueue {
     pub streams: VecDeque<FragmentedSend>,
     /// Bytes of replies to the peer that wait for ring space.
     pub reply_bytes: usize,
+    /// Operations of the network for which later operations wait.
+    pub(crate) held: HeldRma,
+}
+
+/// Number of RMA operations that the network executes, all of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeldRma {
+    pub(crate) count: u32,
+    /// Whether they are writes.
+    pub(crate) write: bool,
+}
+
+impl HeldRma {
+    pub(crate) fn add(&mut self, write: bool) {
+        *self = HeldRma { count: self.count + 1, write };
+    }
+
+    pub(crate) fn remove(&mut self) {
+        self.count = self.count.saturating_sub(1);
+    }
 }
 
 impl TxQueue {
     /// Whether nothing waits, so that a new operation may enter the ring at once.
     #[inline]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.pending.is_empty() && self.control.is_empty()
+        self.pending.is_empty() && self.control.is_empty() && self.held.count == 0
     }
 
     /// Whether no operation, control record or fragmented payload waits.
     pub(crate) fn is_idle(&self) -> bool {
-        self.is_quiet() && self.streams.is_empty()
+        self.pending.is_empty() && self.control.is_empty() && self.streams.is_empty()
     }
 
     /// Queues the data that a `READ` requested. Returns false if there is no memory.
@@ -122,6 +142,7 @@ impl TxQueue {
         self.control.clear();
         self.streams.clear();
         self.reply_bytes = 0;
+        self.held = HeldRma::default();
     }
 }
 

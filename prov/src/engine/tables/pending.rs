@@ -124,6 +124,8 @@ pub(crate) struct RmaOp {
     pub(crate) offset: usize,
     /// Whether a direct access failed, so that the operation goes through the ring.
     pub(crate) through_ring: bool,
+    /// Whether a network has refused the operation, which precedes all later ones.
+    pub(crate) again: bool,
     /// Number of DMA operations that have ended once this one has, if DMA executes it.
     pub(crate) dma: Option<u64>,
     /// Claim block of an unfinished cooperative copy, and its generation.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use scif::ConnId;
 
 use crate::base::errno::Errno;
+use crate::engine::tables::network_rma::NetworkRma;
 use crate::engine::types::peer_id::PeerId;
 
 /// Bytes after which a poll takes part in no further cooperative RMA. With more, a malicious peer
@@ -43,6 +44,8 @@ pub(crate) struct RmaTarget {
     pub(crate) failed_reads: HashMap<ConnId, u64>,
     /// Peers whose one-sided operations without a reply were executed and must be acknowledged.
     pub(crate) done: Vec<PeerId>,
+    /// Large RMA with other hosts, in both directions.
+    pub(crate) network: NetworkRma,
 }
 
 impl RmaTarget {

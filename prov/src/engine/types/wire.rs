@@ -35,6 +35,17 @@ pub(crate) const CTS: u8 = 0x02;
 pub(crate) const STREAM: u8 = 0x03;
 /// End of an operation at the target: {op, status}.
 pub(crate) const ACK: u8 = 0x04;
+/// Write whose payload the target reads by the network: {key, addr, op, data, flags, len} + address
+/// and key of the network.
+pub(crate) const NETWORK_WRITE: u8 = 0x06;
+/// Read by the network, which the target prepares: {key, addr, op, len}.
+pub(crate) const NETWORK_READ: u8 = 0x07;
+/// Reply to a [`NETWORK_READ`]: {op, address and key of the network}.
+pub(crate) const NETWORK_KEY: u8 = 0x08;
+/// Reply to a [`NETWORK_WRITE`] or [`NETWORK_READ`] that has to go through the ring: {op}.
+pub(crate) const NETWORK_REFUSED: u8 = 0x09;
+/// End of a read by the network: {key of the network, whether the bytes have arrived}.
+pub(crate) const NETWORK_END: u8 = 0x0a;
 /// Connection management of connected endpoints. The upper half of the kind, {number} + data of the
 /// application.
 pub(crate) const CM: u8 = 0x20;
@@ -157,6 +168,11 @@ impl<'a> Words<'a> {
     #[inline]
     pub(crate) fn new(head: &'a [u8; HEAD_MAX], len: u8) -> Words<'a> {
         Words { bytes: head.get(..usize::from(len)).unwrap_or_default() }
+    }
+
+    /// Reads the words of a body.
+    pub(crate) fn of(bytes: &'a [u8]) -> Words<'a> {
+        Words { bytes }
     }
 
     #[inline]

@@ -337,6 +337,17 @@ pub(crate) fn wait_until_left(dom: &DomainShared, key: Option<RemovedKey>, limit
     }
 }
 
+/// Waits until no network accesses a region that was removed. After `limit_ns`, the connections and
+/// the network that still do so end.
+fn wait_for_network(dom: &DomainShared, key: u64, limit_ns: u64) {
+    let end = now_ns().saturating_add(limit_ns);
+    let mut polls = 0;
+    while calls::settle_network(&mut dom.gate.lock(), key, now_ns() >= end) {
+        polls += 1;
+        cpu_relax_or_yield(polls);
+    }
+}
+
 /// Counts the accesses to region `mr` selected by `flags` in counter `cntr`, all of them or none.
 /// Returns the key through which peers may still access the region.
 ///
@@ -397,13 +408,19 @@ impl Mr {
     /// Removes the region at `fid`, and the event that names it.
     fn retire(&self, fid: usize) -> Result<(), Errno> {
         let mut st = self.dom.gate.lock();
+        let key = st.mrs.key(self.index);
         let left = st.mrs.remove(self.index)?;
+        let is_read = calls::revoke_from_network(&mut st, key);
         let events = st.mr_events.clone();
         drop(st);
         if let Some(eq) = events {
             eq.purge_fid(fid);
         }
-        wait_until_left(&self.dom, left.key, env::env().mr_close_timeout_ns);
+        let limit_ns = env::env().mr_close_timeout_ns;
+        wait_until_left(&self.dom, left.key, limit_ns);
+        if is_read {
+            wait_for_network(&self.dom, key, limit_ns);
+        }
         left.settle();
         Ok(())
     }

@@ -11,7 +11,7 @@ use scif_ring::Mem;
 
 use super::wire::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::error;
-use crate::remote_reads::WireMemory;
+use crate::remote_reads::{ReadSupport, WireMemory};
 use crate::sys::errno::lock;
 
 /// Messages to one end, and losses that it has not been told of.
@@ -180,6 +180,10 @@ impl NetWire for EndDouble {
 
     fn has_room(&self) -> bool {
         !self.net.state().is_full
+    }
+
+    fn read_support(&self) -> ReadSupport {
+        ReadSupport::Ordered
     }
 
     fn expose(&mut self, range: &Mem) -> Option<WireMemory> {

@@ -16,7 +16,7 @@ use crate::addr::PortId;
 use crate::error::Refusal;
 
 /// Version of messages. A peer with another one is refused.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 /// First bytes of a greeting.
 const MAGIC: [u8; 4] = *b"ScNe";
 /// Number in a greeting that shows the byte order of its sender.

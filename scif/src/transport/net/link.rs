@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use scif_ring::Mem;
 
 use super::mux::NetMux;
-use crate::remote_reads::{ReadBegun, ReadState, RemoteReads, WireMemory};
+use crate::remote_reads::{ReadBegun, ReadState, ReadSupport, RemoteReads, WireMemory};
 use crate::sys::errno::{keep_errno, lock};
 use crate::sys::fork::Maker;
 use crate::sys::time::now_ns;
@@ -62,6 +62,10 @@ impl Link for NetLink {
 }
 
 impl RemoteReads for NetLink {
+    fn support(&self) -> ReadSupport {
+        lock(&self.mux).read_support()
+    }
+
     fn expose(&mut self, range: &Mem) -> Option<WireMemory> {
         keep_errno(|| lock(&self.mux).expose(self.token, range))
     }

@@ -21,7 +21,7 @@ use super::wire::{NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::addr::PortId;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::memory::PeerMemory;
-use crate::remote_reads::{ReadBegun, ReadState, WireMemory};
+use crate::remote_reads::{ReadBegun, ReadState, ReadSupport, WireMemory};
 use crate::segment::Side;
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
@@ -290,6 +290,11 @@ impl NetMux {
         for key in self.table.reads.revoke_all(token) {
             self.wire.revoke(key);
         }
+    }
+
+    /// Returns the ability of the network to read memory of peers.
+    pub(super) fn read_support(&self) -> ReadSupport {
+        self.wire.read_support()
     }
 
     /// Lets the peer of a connection read a range of memory.

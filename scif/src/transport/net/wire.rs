@@ -9,7 +9,7 @@ use std::os::fd::BorrowedFd;
 use scif_ring::Mem;
 
 use crate::error;
-use crate::remote_reads::WireMemory;
+use crate::remote_reads::{ReadSupport, WireMemory};
 
 /// Maximum size in bytes of a message. A longer one lets more records share a message, and occupies
 /// more memory in each buffer of a receiver.
@@ -89,6 +89,9 @@ pub trait NetWire: Send {
 
     /// Whether the network has space for a message. If so, a refusal of one concerns its peer.
     fn has_room(&self) -> bool;
+
+    /// Returns the ability to read memory of peers, the same one at each call.
+    fn read_support(&self) -> ReadSupport;
 
     /// Lets peers read a range of memory, until `revoke`. `None` if the network cannot do that.
     fn expose(&mut self, range: &Mem) -> Option<WireMemory>;

@@ -124,8 +124,9 @@ pub(crate) fn peer_name(st: &DomainState, ep: u32) -> Result<[u8; ADDR_LEN], Err
     let e = st.eps.get(ep).ok_or(fi::FI_ENOSYS)?;
     let cm = e.cm.as_ref().ok_or(fi::FI_ENOSYS)?;
     match cm.state {
-        // The hash of another host is known from the address that the caller has.
-        State::Up => Ok(match cm.called.filter(|_| cm.is_abroad()) {
+        // Over a network, the hash of the host and the IP address are known from the address that
+        // the caller has.
+        State::Up => Ok(match cm.called.filter(|_| e.links.sock.network_name().is_some()) {
             Some(name) => name,
             None => addr::encode_peer(cm.to, e.cfg.host),
         }),

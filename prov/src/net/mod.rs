@@ -74,6 +74,8 @@ struct NetObjects {
     uses: HashMap<u64, (SocketAddrV4, usize)>,
     /// Capability to read memory of peers; `None` without.
     reads: Option<ReadRules>,
+    /// Number of endpoints whose descriptors are watched.
+    watched: usize,
 }
 
 /// Rules of a network for reads.
@@ -158,6 +160,7 @@ impl NetDomain {
             peers: HashMap::new(),
             uses: HashMap::new(),
             reads: None,
+            watched: 0,
         };
         let opened = objects.open(&openers);
         let net =

@@ -27,6 +27,10 @@ use crate::base::env;
 use crate::base::errno::{self, Errno};
 use crate::base::log::{Subsys, info};
 
+/// Maximum number of endpoints of a domain whose descriptors are watched. The kernel permits ten
+/// descriptor sets of the program to watch one socket through ours, and all endpoints of `tcp`
+/// share their sockets (`epoll_ctl(2)`, EINVAL). Further endpoints poll instead of waiting.
+const WATCHED_MAX: usize = 8;
 /// Number of receives that are posted. A smaller one stops the network's progress while a poll
 /// handles messages, a larger one occupies 20 KiB more each.
 const RECEIVES: usize = 64;
@@ -128,7 +132,7 @@ impl EndpointWire {
 
     fn set_up(&mut self) -> Result<(), Errno> {
         let net = Arc::clone(&self.net);
-        let objects = net.lock();
+        let mut objects = net.lock();
         let mut attr = fi::fi_cq_attr {
             size: RECEIVES + SENDS + MEMORY_READS,
             flags: 0,
@@ -141,8 +145,11 @@ impl EndpointWire {
         let context = ptr::null_mut();
         let code = call!(objects.domain, ops.cq_open(&raw mut attr, &raw mut self.cq, context));
         checked("fi_cq_open", code)?;
-        let fd = (&raw mut self.fd).cast::<c_void>();
-        checked("fi_control for FI_GETWAIT", call_fid!(self.cq, control(fi::FI_GETWAIT, fd)))?;
+        if objects.watched < WATCHED_MAX {
+            let fd = (&raw mut self.fd).cast::<c_void>();
+            checked("fi_control for FI_GETWAIT", call_fid!(self.cq, control(fi::FI_GETWAIT, fd)))?;
+            objects.watched += 1;
+        }
         // SAFETY: the info of the domain.
         let own = unsafe { (net.openers.dupinfo)(objects.info) };
         if own.is_null() {
@@ -485,6 +492,7 @@ impl Drop for EndpointWire {
         let mut objects = net.lock();
         close(self.ep, "fi_close of the endpoint");
         close(self.cq, "fi_close of the queue");
+        objects.watched -= usize::from(self.fd >= 0);
         for (number, uses) in std::mem::take(&mut self.uses) {
             (0..uses).for_each(|_| objects.release(number));
         }

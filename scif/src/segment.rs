@@ -26,7 +26,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use scif_ring::layout::{DATA_OFFSET, LAYOUT};
+use scif_ring::layout::{DATA_OFFSET, LAYOUT, SLOTS_OFFSET};
 use scif_ring::{
     BELL_BYTES, CLAIM_BLOCKS, CLAIM_BYTES, CREDITS_BYTES, Consumer, DIRECTION_BYTES, Forwarder,
     HAZARD_BYTES, HazardPointer, Producer, REPLY_LINE_BYTES,
@@ -112,6 +112,14 @@ impl Windows {
         let forwarder =
             |copy: &Arc<Mapping>| copy.forwarder((&self.peer, WINDOW_RING), (&self.own, CREDITS));
         self.copy.as_ref().map(forwarder).transpose()
+    }
+}
+
+/// Releases the pages of both rings of a private segment: slots and bodies. Both are empty, so that
+/// zeros are their content.
+pub(crate) fn release_rings(segment: &Mapping) {
+    for ring in [RINGS, RINGS + DIRECTION_BYTES] {
+        segment.release_pages(ring + SLOTS_OFFSET, DIRECTION_BYTES - SLOTS_OFFSET);
     }
 }
 

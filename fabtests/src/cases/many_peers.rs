@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! One endpoint with hundreds of peers: three processes open a hundred endpoints each, and all of
+//! One endpoint with hundreds of peers: other processes open hundreds of endpoints each, and all of
 //! them exchange data with rank 0.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use scif_fabtests::prelude::*;
 
@@ -12,9 +14,12 @@ pub(crate) const CASES: &[Case] = &[
     case("many_peers/three_hundred", 4, |r| hub(r, 100)).within(180),
     case("many_peers/few_descriptors", 4, few_descriptors).within(180),
     case("many_peers/many_processes", 24, processes).within(180),
+    case("many_peers/idle", 2 * PROCESSES + 2, idle).within(240),
 ];
 
 const SIZES: &[usize] = &[8, 3000, 40_000];
+/// Number of processes with idle endpoints. Between hosts, all of them are on the other host.
+const PROCESSES: usize = 3;
 
 fn few_descriptors(rank: &Rank) -> Outcome {
     sandbox::limit_open_files(96)?;
@@ -157,5 +162,159 @@ fn processes(rank: &Rank) -> Outcome {
         }
         rig.barrier()?;
     }
+    Ok(())
+}
+
+/// Number of messages in each direction of a connection, before it is idle.
+const MESSAGES: usize = 34;
+/// Size in bytes of each of them. All of them are more than the bodies that a ring holds.
+const MESSAGE: usize = 2000;
+/// Number of endpoints of a process with idle ones, without another number in `CONFORMANCE_PEERS`:
+/// each poll of such a process looks at all of them.
+const EACH: usize = 32;
+/// Growth limit in bytes of the hub's memory for each idle peer on another host: 24 KiB, and the 28
+/// that `tcp` of libfabric 2.5.1 keeps for itself (by this case with `--prov tcp`).
+const IDLE_MAX: u64 = (24 + 28) << 10;
+/// Time after which the memory of connections without messages is released.
+const RELEASED: Duration = Duration::from_millis(1500);
+/// Number of round trips of which the median is taken.
+const ROUND_TRIPS: usize = 2000;
+
+/// Tests that peers that have filled their rings once leave little memory. The ranks with odd
+/// numbers above 1 have the endpoints, and all of them exchange messages with rank 0.
+fn idle(rank: &Rank) -> Outcome {
+    let each = std::env::var("CONFORMANCE_PEERS").ok().and_then(|count| count.parse().ok());
+    let each: usize = each.unwrap_or(EACH);
+    let rig = Rig::open(rank, &Spec::messages(false))?;
+    let before = round_trip(&rig)?;
+    let eps: Vec<Arc<Ep>> = match rank.index {
+        1 => Vec::new(),
+        even if even % 2 == 0 => Vec::new(),
+        _ => (0..each).map(|_| another(&rig)).collect::<Outcome<_>>()?,
+    };
+    let names: Vec<Vec<u8>> = eps.iter().map(|ep| ep.name()).collect::<Result<_, _>>()?;
+    let names = rig.exchange(&names.concat())?;
+    let mut peers = Vec::new();
+    for names in names.iter().filter(|names| rank.index == 0 && !names.is_empty()) {
+        let (count, addresses) = rig.av.insert_many(names, each, 0)?;
+        check_eq!(count, each);
+        peers.push(addresses);
+    }
+    // Buffers that all connections share have their size after the first half.
+    let half = each / 2;
+    exchange_with_all(&rig, &eps, &peers, 0..half)?;
+    let memory = memory_at_rest(&rig)?;
+    exchange_with_all(&rig, &eps, &peers, half..each)?;
+    let grown = memory_at_rest(&rig)?.saturating_sub(memory) / (PROCESSES * (each - half)) as u64;
+    let after = round_trip(&rig)?;
+    if rank.index == 0 {
+        let count = PROCESSES * each;
+        println!("{count} peers: {grown} bytes each; {before:?} before, {after:?} with them");
+        check!(grown <= IDLE_MAX, "{grown} bytes a peer");
+    }
+    rig.barrier()
+}
+
+/// Exchanges messages between the hub, which has the addresses `peers` by process, and some of the
+/// endpoints of each process.
+fn exchange_with_all(
+    rig: &Rig<'_>,
+    eps: &[Arc<Ep>],
+    peers: &[Vec<u64>],
+    some: Range<usize>,
+) -> Outcome {
+    for at in some {
+        for _ in peers {
+            receive_all(rig, &rig.ep)?;
+        }
+        for addresses in peers {
+            let to = addresses.get(at).copied().unwrap_or(sys::FI_ADDR_NOTAVAIL);
+            send_all(rig, &rig.ep, to)?;
+        }
+        if let Some(ep) = eps.get(at) {
+            send_all(rig, ep, rig.to(0))?;
+            receive_all(rig, ep)?;
+        }
+    }
+    Ok(())
+}
+
+/// Returns the memory of this process once the connections of the hub rest: its polls release them,
+/// and all other ranks sleep meanwhile.
+fn memory_at_rest(rig: &Rig<'_>) -> Outcome<u64> {
+    rig.barrier()?;
+    if rig.rank.index == 0 {
+        let end = Instant::now() + RELEASED;
+        rig.wait("the rest of all connections", || Ok((Instant::now() > end).then_some(())))?;
+        // Each look at the connections takes 256 polls.
+        for _ in 0..256 * 100 {
+            rig.pump()?;
+        }
+    }
+    let memory = sandbox::memory("RssAnon:")?;
+    asleep(rig)?;
+    Ok(memory)
+}
+
+/// Waits for all ranks, asleep.
+fn asleep(rig: &Rig<'_>) -> Outcome {
+    rig.rank.barrier(&mut || {
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
+    })
+}
+
+/// Opens an endpoint with the queues of the first one.
+fn another(rig: &Rig<'_>) -> Outcome<Arc<Ep>> {
+    let ep = Ep::open(&rig.domain, &rig.info)?;
+    ep.attach(&rig.av, 0)?;
+    ep.attach(&rig.tx.cq, sys::FI_TRANSMIT)?;
+    ep.attach(&rig.rx.cq, sys::FI_RECV)?;
+    ep.enable()?;
+    Ok(ep)
+}
+
+/// Returns the median of round trips between the first endpoints of ranks 0 and 1.
+fn round_trip(rig: &Rig<'_>) -> Outcome<Duration> {
+    let (from, into) = (Buf::new(8), Buf::new(8));
+    let mut times = vec![Duration::ZERO; ROUND_TRIPS];
+    for time in times.iter_mut().filter(|_| rig.rank.index < 2) {
+        let begin = Instant::now();
+        rig.post(|| rig.ep.recv(into, sys::FI_ADDR_UNSPEC, 1))?;
+        if rig.rank.index == 0 {
+            rig.post(|| rig.ep.send(from, rig.to(1), 2))?;
+            rig.next(&rig.rx)?;
+        } else {
+            rig.next(&rig.rx)?;
+            rig.post(|| rig.ep.send(from, rig.to(0), 2))?;
+        }
+        rig.next(&rig.tx)?;
+        *time = begin.elapsed();
+    }
+    asleep(rig)?;
+    times.sort_unstable();
+    times.get(ROUND_TRIPS / 2).copied().ok_or_else(|| Fail::here("no round trip"))
+}
+
+fn send_all(rig: &Rig<'_>, ep: &Ep, to: u64) -> Outcome {
+    let from = Buf::pattern(MESSAGE, 1);
+    for at in 0..MESSAGES {
+        rig.post(|| ep.send(from, to, at))?;
+    }
+    for _ in 0..MESSAGES {
+        rig.next(&rig.tx)?;
+    }
+    Ok(())
+}
+
+fn receive_all(rig: &Rig<'_>, ep: &Ep) -> Outcome {
+    let into = Buf::new(MESSAGE);
+    for at in 0..MESSAGES {
+        rig.post(|| ep.recv(into, sys::FI_ADDR_UNSPEC, at))?;
+    }
+    for _ in 0..MESSAGES {
+        check_eq!(rig.next(&rig.rx)?.len, MESSAGE);
+    }
+    check_eq!(into.differs(MESSAGE, 1), None);
     Ok(())
 }

@@ -129,6 +129,15 @@ impl Mapping {
             unsafe { rustix::mm::madvise(at, self.len, rustix::mm::Advice::LinuxPopulateWrite) };
     }
 
+    /// Gives pages of a private mapping back to the system. They contain zeros afterwards.
+    pub(crate) fn release_pages(&self, offset: usize, len: usize) {
+        let Ok(at) = self.at(offset, len, PAGE, true) else { return };
+        let advice = rustix::mm::Advice::LinuxDontNeed;
+        // SAFETY: the range lies in this mapping (`at`), whose bytes are only accessed by the views
+        // of the ring crate, which accept any value.
+        let _ = unsafe { rustix::mm::madvise(at.cast(), len, advice) };
+    }
+
     /// Maps `len` zeroed bytes of this process alone.
     pub fn private(len: usize) -> Result<Mapping, Errno> {
         let prot = ProtFlags::READ | ProtFlags::WRITE;

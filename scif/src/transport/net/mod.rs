@@ -10,10 +10,12 @@ mod dead_names;
 #[cfg(test)]
 mod double;
 mod frame;
+mod handshake;
 mod link;
 mod mux;
 mod port;
 mod reads;
+mod resting;
 mod stream;
 #[cfg(test)]
 mod tests;

@@ -16,6 +16,7 @@ use zerocopy::IntoBytes;
 use super::dead_names::DeadNames;
 use super::frame::{FrameHead, FrameKind, NetGreeting, begin, open, seal};
 use super::reads::NetReads;
+use super::resting::{PageRelease, RestingList};
 use super::stream::NetStream;
 use super::wire::{NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::addr::PortId;
@@ -67,6 +68,7 @@ struct StreamTable {
     /// Connections with changes.
     ready: Vec<u64>,
     reads: NetReads,
+    resting: RestingList,
     /// Time of the last message.
     received_ns: u64,
 }
@@ -153,6 +155,9 @@ impl NetMux {
     pub(super) fn poll(&mut self, ready: &mut Vec<ConnId>) {
         let NetMux { wire, table, .. } = self;
         wire.poll(&mut |event| table.on_event(event));
+        if table.resting.is_due() {
+            table.release_resting(now_ns());
+        }
         for at in (0..self.table.listed.len()).rev() {
             let Some(token) = self.table.listed.get(at).copied() else { continue };
             self.service(token, at);
@@ -201,6 +206,9 @@ impl NetMux {
                     self.wire.provider()
                 );
                 stream.end(Reason::Exhausted);
+            }
+            if !std::mem::replace(&mut stream.has_pages, true) {
+                self.table.resting.add(token, now_ns());
             }
         }
         if stream.left && (stream.is_finished() || stream.changes.end.is_some()) {
@@ -418,6 +426,7 @@ impl StreamTable {
             dead: DeadNames::default(),
             ready: Vec::new(),
             reads: NetReads::default(),
+            resting: RestingList::default(),
             received_ns: 0,
         }
     }
@@ -428,6 +437,14 @@ impl StreamTable {
                 self.listed.push(token);
             }
         }
+    }
+
+    /// Releases the pages of connections that rest.
+    fn release_resting(&mut self, now: u64) {
+        let StreamTable { streams, resting, .. } = self;
+        resting.visit(now, |token, messages| {
+            streams.get_mut(&token).map_or(PageRelease::Done, |stream| stream.rest(messages))
+        });
     }
 
     fn on_event(&mut self, event: WireEvent<'_>) {

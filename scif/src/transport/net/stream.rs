@@ -15,12 +15,14 @@ use zerocopy::IntoBytes;
 use super::frame::{
     FrameHead, FrameKind, NetGreeting, begin, begin_record, next_record, record_size, seal,
 };
+use super::handshake::Handshake;
+use super::resting::PageRelease;
 use super::watch::PeerWatch;
 use super::window::{ReceiveWindow, SendWindow};
 use super::wire::{MESSAGE_MAX, NetWire, PeerLimits, WirePeer};
 use crate::addr::PortId;
 use crate::error::{self, Error, Reason};
-use crate::segment::{SEGMENT_BYTES, Side, Views, write_header};
+use crate::segment::{SEGMENT_BYTES, Side, Views, release_rings, write_header};
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
 use crate::sys::time::now_ns;
@@ -69,11 +71,12 @@ pub(super) struct NetStream {
     pub(super) changes: Changes,
     /// Whether each poll services it.
     pub(super) listed: bool,
+    /// Whether its rings may contain pages, so that it is in the list of resting connections.
+    pub(super) has_pages: bool,
     watch: PeerWatch,
     /// Message without records that is due: a ping, or the answer to one.
     due: Option<FrameKind>,
-    /// First message, until it is sent.
-    opening: Option<FrameKind>,
+    handshake: Handshake,
     /// Last message, until it is sent.
     ending: Option<FrameKind>,
     /// Whether this side has ended the connection.
@@ -100,12 +103,10 @@ impl NetStream {
             id: None,
             changes: Changes::default(),
             listed: false,
+            has_pages: false,
             watch: PeerWatch::new(limits),
             due: None,
-            opening: Some(match side {
-                Side::Opener => FrameKind::Greeting,
-                Side::Acceptor => FrameKind::Welcome,
-            }),
+            handshake: Handshake::new(side),
             ending: None,
             left: false,
             sender: RecordSender {
@@ -129,6 +130,12 @@ impl NetStream {
     /// # Errors
     /// Reason for which the connection ends now.
     pub(super) fn receive(&mut self, head: &FrameHead, rest: &[u8]) -> Result<(), Reason> {
+        if head.kind() == Some(FrameKind::Greeting) {
+            return if self.handshake.note_greeting() { Ok(()) } else { Err(Reason::Corrupt) };
+        }
+        if self.handshake.is_repeated(head.kind()) {
+            return Ok(());
+        }
         let expected = self.receiver.sequence;
         if head.sequence() != expected {
             log::warn!(
@@ -144,22 +151,28 @@ impl NetStream {
         if !self.sender.window.note_credit(head.credit()) {
             return Err(Reason::Corrupt);
         }
+        let is_first = self.handshake.note_answer();
         match head.kind().ok_or(Reason::Corrupt)? {
-            FrameKind::Welcome => self.changes.up = true,
+            FrameKind::Welcome if is_first => {
+                self.changes.up = true;
+                // The peer holds its records until it knows that its answer has arrived.
+                self.due = Some(FrameKind::Credit);
+            }
             FrameKind::Records => self.receiver.take(rest)?,
             FrameKind::Credit => {}
             FrameKind::Ping => self.due = Some(FrameKind::Credit),
             FrameKind::Bye => return Err(Reason::Orderly),
             FrameKind::Reset => return Err(Reason::Reset),
             FrameKind::Refusal(refusal) => return Err(Reason::Refused(refusal)),
-            // The multiplexer has taken the only ones.
-            FrameKind::Greeting | FrameKind::Unknown => return Err(Reason::Corrupt),
+            FrameKind::Welcome | FrameKind::Greeting | FrameKind::Unknown => {
+                return Err(Reason::Corrupt);
+            }
         }
         self.changes.woken |= head.kind() == Some(FrameKind::Records);
         Ok(())
     }
 
-    /// Notes that the first message of the peer has arrived, a greeting.
+    /// Notes that the first greeting of the peer has arrived.
     pub(super) fn note_greeting(&mut self) {
         self.receiver.sequence = 1;
         self.watch.note_received(now_ns());
@@ -191,16 +204,34 @@ impl NetStream {
     /// Whether each poll must service it although nothing arrives.
     pub(super) fn is_restless(&self) -> bool {
         self.sender.waiting.is_some()
-            || self.opening.is_some()
+            || self.handshake.is_due()
+            || self.handshake.is_repeating()
             || self.ending.is_some()
             || self.due.is_some()
             || !self.receiver.stash.is_empty()
             || self.receiver.window.is_watched()
     }
 
+    /// Releases the pages of both rings, if nothing is in them and no message has passed since
+    /// there were `messages`.
+    pub(super) fn rest(&mut self, messages: u64) -> PageRelease {
+        let now = u64::from(self.sender.sequence) << 32 | u64::from(self.receiver.sequence);
+        if now != messages
+            || self.is_restless()
+            || !self.sender.is_empty()
+            || !self.receiver.ring.all_consumed()
+        {
+            return PageRelease::Busy(now);
+        }
+        release_rings(&self.segment);
+        self.has_pages = false;
+        PageRelease::Done
+    }
+
     /// Ends the connection by this side: with a last message behind all records, or at once.
     pub(super) fn leave(&mut self, orderly: bool) {
         self.left = true;
+        self.handshake.end();
         self.ending = Some(if orderly { FrameKind::Bye } else { FrameKind::Reset });
         // A reset does not wait for records that the peer has no credit for.
         if !orderly {
@@ -229,8 +260,7 @@ impl NetStream {
 
     /// Whether the peer knows nothing of the connection: the network has not taken its greeting.
     pub(super) fn is_unannounced(&self) -> bool {
-        let is_first_waiting = self.sender.sequence == 1 && self.sender.waiting.is_some();
-        !self.watch.has_received() && (self.opening.is_some() || is_first_waiting)
+        !self.watch.has_received() && !self.handshake.is_taken()
     }
 
     /// Whether nothing is left to send.
@@ -266,6 +296,9 @@ impl NetStream {
                 return Ok(());
             }
             self.watch.note_taken();
+            if !self.handshake.may_send() {
+                self.handshake.note_taken(now_ns());
+            }
         }
     }
 
@@ -281,8 +314,17 @@ impl NetStream {
     /// Returns the next message to send.
     fn next_message(&mut self, wire: &mut dyn NetWire, node: u16) -> Option<Vec<u8>> {
         let consumed = self.receiver.consumed();
-        let kind = if let Some(opening) = self.opening.take() {
-            opening
+        if self.handshake.is_repeating() {
+            self.handshake.check(now_ns());
+        }
+        if !self.handshake.may_send() && self.due.take() == Some(FrameKind::Ping) {
+            self.handshake.ask();
+        }
+        let first = self.handshake.take_due();
+        let kind = if let Some(first) = first {
+            first
+        } else if !self.handshake.may_send() {
+            return None;
         } else if self.due == Some(FrameKind::Ping) && !self.left {
             FrameKind::Ping
         } else if self.sender.has_record() {
@@ -302,8 +344,10 @@ impl NetStream {
         self.due = None;
         let credit = self.receiver.window.credit(consumed);
         let mut message = wire.buffer();
-        begin(&mut message, FrameHead::new(kind, self.token, self.sender.sequence, credit));
-        self.sender.sequence = self.sender.sequence.wrapping_add(1);
+        // A first message has number 0, also when it is repeated.
+        let sequence = if first.is_some() { 0 } else { self.sender.sequence };
+        begin(&mut message, FrameHead::new(kind, self.token, sequence, credit));
+        self.sender.sequence = sequence.wrapping_add(1);
         match kind {
             FrameKind::Greeting | FrameKind::Ping => {
                 message.extend_from_slice(NetGreeting::new(node, wire.name()).as_bytes());
@@ -450,5 +494,49 @@ mod tests {
             receiver.unstash().unwrap();
         }
         assert!(stashed > 0 && read > 1000 && sent - read <= 7, "{sent} sent, {read} read");
+    }
+
+    /// Number of pages of the segment that are present, by `proc_pid_pagemap(5)`.
+    fn present_pages(segment: &Mapping) -> usize {
+        use std::os::unix::fs::FileExt;
+        let mut entries = vec![0; SEGMENT_BYTES / 4096 * 8];
+        let pagemap = std::fs::File::open("/proc/self/pagemap").unwrap();
+        pagemap.read_exact_at(&mut entries, (segment.address() / 4096 * 8) as u64).unwrap();
+        entries.chunks(8).filter(|entry| entry[7] & 0x80 != 0).count()
+    }
+
+    #[test]
+    fn a_connection_that_rests_releases_its_rings_and_works_again() {
+        let limits = PeerLimits { refused_ns: 1, silent_ns: 0 };
+        let mut stream = NetStream::new((1, PortId::new(0, 1)), Side::Acceptor, limits).unwrap();
+        let _greeting = stream.handshake.take_due();
+        let mut ends = Views::new(Arc::clone(&stream.segment), Side::Acceptor).unwrap();
+        let mut record = Vec::new();
+        begin_record(&mut record, 7, 0, 8000);
+        record.resize(record_size(0, 8000), 5);
+        let mut sent_count = 0;
+        for _ in 0..3 {
+            for _ in 0..100 {
+                sent_count += 1;
+                stream.receiver.take(&record).unwrap();
+                assert_eq!(stream.rest(0), PageRelease::Busy(0), "a record is in the ring");
+                assert_eq!(ends.rx.peek().unwrap().unwrap().body.len(), 8000);
+                ends.rx.advance();
+                ends.rx.flush();
+                let consumed = stream.receiver.consumed();
+                stream.receiver.window.credit(consumed);
+                ends.tx.push_slice(9, b"head", &[3; 900]).unwrap();
+                assert_eq!(stream.rest(0), PageRelease::Busy(0), "a record is to be sent");
+                let mut message = Vec::new();
+                stream.sender.gather(&mut message);
+                let (sent, _) = next_record(&message).unwrap();
+                assert_eq!((sent.kind, sent.head, sent.body), (9, &b"head"[..], &[3; 900][..]));
+                assert!(stream.sender.window.note_credit(sent_count));
+            }
+            assert!(present_pages(&stream.segment) > 20);
+            assert_eq!(stream.rest(1), PageRelease::Busy(0), "used since the last look");
+            assert_eq!(stream.rest(0), PageRelease::Done);
+            assert!(present_pages(&stream.segment) <= 3);
+        }
     }
 }

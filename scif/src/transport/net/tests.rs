@@ -114,6 +114,8 @@ fn pair() -> HostPair {
     let (ba, from) = b.accepted();
     assert_eq!(from, a.id());
     assert!(a.events().contains(&LinkEvent::Connected(ab)));
+    // The confirmation.
+    assert!(b.events().is_empty());
     HostPair { net, a, b, ab, ba }
 }
 
@@ -155,6 +157,26 @@ fn records_of_every_size_cross_in_order_in_both_directions() {
 }
 
 #[test]
+fn records_cross_again_after_a_rest() {
+    let HostPair { mut a, mut b, ab, ba, .. } = pair();
+    for round in 0..2_u8 {
+        for byte in 0..100 {
+            let body = vec![byte ^ round; 3000];
+            assert!(a.send_record(ab, 1, &[byte], &body));
+            a.events();
+            b.events();
+            assert_eq!(b.receive_record(ba), Some((1, vec![byte], body)));
+            b.conn(ba).rx().flush();
+        }
+        let begin = now_ns();
+        while now_ns() - begin < 1_100_000_000 {
+            a.events();
+            b.events();
+        }
+    }
+}
+
+#[test]
 fn records_pushed_before_the_answer_arrive_after_the_greeting() {
     let net = NetDouble::default();
     let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
@@ -165,7 +187,51 @@ fn records_pushed_before_the_answer_arrive_after_the_greeting() {
     net.state().room = None;
     assert!(!a.events().contains(&LinkEvent::Connected(ab)));
     let (ba, _) = b.accepted();
+    assert!(b.receive_record(ba).is_none(), "held until the answer");
+    assert!(a.events().contains(&LinkEvent::Connected(ab)));
+    b.events();
     assert_eq!(b.receive_record(ba), Some((7, b"early".to_vec(), Vec::new())));
+}
+
+#[test]
+fn first_messages_that_the_network_loses_are_repeated() {
+    for lost in 0..4 {
+        let net = NetDouble::default();
+        let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
+        let ab = a.endpoint.connect(b.id()).unwrap();
+        assert!(a.send_record(ab, 7, b"early", b""));
+        let (mut ba, mut answered, mut got) = (None, false, Vec::new());
+        let begin = now_ns();
+        // The greeting, the welcome, or both.
+        let lose = |name, round| {
+            if lost & (1 << round) != 0 && now_ns() - begin < 20_000_000 {
+                net.change(name, VecDeque::clear);
+            }
+        };
+        while got.len() < 2 {
+            assert!(now_ns() - begin < 10_000_000_000, "lost {lost}: {got:?}");
+            lose(b.name, 0);
+            for event in b.events() {
+                if let LinkEvent::Accepted(id, _) = event {
+                    assert!(b.send_record(id, 8, b"reply", b""));
+                    assert!(ba.replace(id).is_none(), "accepted twice");
+                }
+            }
+            lose(a.name, 1);
+            answered |= a.events().contains(&LinkEvent::Connected(ab));
+            got.extend(ba.and_then(|id| b.receive_record(id)));
+            got.extend(a.receive_record(ab));
+        }
+        assert!(answered);
+        got.sort_unstable();
+        assert_eq!(got[0], (7, b"early".to_vec(), Vec::new()));
+        assert_eq!(got[1], (8, b"reply".to_vec(), Vec::new()));
+        // Repetitions on their way have no effect.
+        let end = now_ns() + 200_000_000;
+        while now_ns() < end {
+            assert!(a.events().is_empty() && b.events().is_empty());
+        }
+    }
 }
 
 #[test]
@@ -221,31 +287,42 @@ fn gaps_repetitions_and_reordering_reset_the_connection() {
 
 #[test]
 fn messages_of_hostile_peers_end_their_connection_or_are_ignored() {
-    let token_of = |net: &NetDouble, to: SocketAddrV4| {
-        let mut token = 0;
-        net.change(to, |waiting| token = open(&waiting[0]).unwrap().0.token());
-        token
+    let next_head = |net: &NetDouble, to: SocketAddrV4| {
+        let mut head = None;
+        net.change(to, |waiting| head = Some(open(&waiting[0]).unwrap().0));
+        head.unwrap()
     };
     for (kind, credit, rest) in [
         (FrameKind::Records, 0, &b"not a record"[..]),
         (FrameKind::Records, 0, &[1, 57, 0, 0, 0, 0, 0, 0]),
         (FrameKind::Records, 0, &[1, 0, 0, 0, 0xff, 0xff, 0xff, 0xff]),
         (FrameKind::Credit, 1, &[]),
-        (FrameKind::Greeting, 0, &[]),
+        (FrameKind::Welcome, 0, &[]),
     ] {
         let HostPair { net, mut a, mut b, ab, ba } = pair();
         net.state().held = true;
         assert!(a.send_record(ab, 1, b"", b""));
-        let token = token_of(&net, b.name);
+        let head = next_head(&net, b.name);
         net.change(b.name, VecDeque::clear);
         let mut message = Vec::new();
-        begin(&mut message, FrameHead::new(kind, token, 1, credit));
+        begin(&mut message, FrameHead::new(kind, head.token(), head.sequence(), credit));
         message.extend_from_slice(rest);
         seal(&mut message);
         net.forge(b.name, &message);
         net.state().held = false;
         assert_eq!(b.closed(ba), Reason::Corrupt, "{kind:?}");
     }
+    // Only an opener sends greetings.
+    let HostPair { net, mut a, mut b, ab, ba } = pair();
+    net.state().held = true;
+    assert!(b.send_record(ba, 1, b"", b""));
+    let head = next_head(&net, a.name);
+    let mut greeting = Vec::new();
+    begin(&mut greeting, FrameHead::new(FrameKind::Greeting, head.token(), head.sequence(), 0));
+    seal(&mut greeting);
+    net.forge(a.name, &greeting);
+    net.state().held = false;
+    assert_eq!(a.closed(ab), Reason::Corrupt);
     // Of no connection, too short, or no message at all.
     let HostPair { net, mut a, mut b, ab, ba } = pair();
     let mut stray = Vec::new();
@@ -269,11 +346,14 @@ fn more_records_than_credit_permits_end_the_connection() {
     let HostPair { net, mut a, mut b, ab, ba } = pair();
     net.state().held = true;
     assert!(a.send_record(ab, 1, b"", b""));
-    let mut token = 0;
-    net.change(b.name, |waiting| token = open(&waiting[0]).unwrap().0.token());
+    let (mut token, mut first) = (0, 0);
+    net.change(b.name, |waiting| {
+        let head = open(&waiting[0]).unwrap().0;
+        (token, first) = (head.token(), head.sequence() + 1);
+    });
     net.state().held = false;
     b.events();
-    for sequence in 2..=u32::try_from(RING_SLOTS).unwrap() + 1 {
+    for sequence in first..first + u32::try_from(RING_SLOTS).unwrap() {
         let mut message = Vec::new();
         begin(&mut message, FrameHead::new(FrameKind::Records, token, sequence, 0));
         message.extend([1, 0, 0, 0, 0, 0, 0, 0]);
@@ -588,6 +668,7 @@ fn a_hundred_lives_under_one_name_get_nothing_of_a_former_one() {
         assert!(b.accept(id).is_some());
         a.poll(&mut Vec::new());
         assert!(matches!(a.next_event(token), Some(LinkUpdate::Up(_))), "round {round}");
+        b.poll(&mut Vec::new());
         assert_eq!(former.len(), round);
         former.iter().for_each(|message| net.forge(names[0], message));
         let mut ready = Vec::new();

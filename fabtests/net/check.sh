@@ -18,11 +18,12 @@ if ! hosts_possible; then
 fi
 hosts_up 2 || die "check.sh: the hosts cannot be set up"
 
-# settings NET: variables of a job over that network. SELECTION replaces FI_PROVIDER=scif.
+# settings NET: variables of a job over that network, or over the default one if it is empty.
+# SELECTION replaces FI_PROVIDER=scif.
 settings() {
     printf '%s\n' MPIR_CVAR_CH4_NETMOD=ofi MPIR_CVAR_NOLOCAL=1 PYTHONDONTWRITEBYTECODE=1 \
         "FI_PROVIDER=${SELECTION:-scif}" "FI_PROVIDER_PATH=$PROVIDER_DIR" \
-        "FI_SCIF_NET=$1" FI_SCIF_STATS=1 \
+        ${1:+"FI_SCIF_NET=$1"} FI_SCIF_STATS=1 \
         SCIF_DOMAIN=hosts FI_LOG_LEVEL=warn
 }
 
@@ -77,14 +78,14 @@ listens() {
         sed -n 's/^sockets: 2 ranks listen on //p'
 }
 
-# opens_none LAUNCHER NET: within one host, auto opens no socket more than none; NET does.
+# opens_none LAUNCHER NET: within one host, the default opens no socket more than none; NET does.
 opens_none() {
-    local none auto opened
+    local none default opened
     none=$(listens "$1" none)
-    auto=$(listens "$1" auto)
+    default=$(listens "$1" "")
     opened=$(listens "$1" "$2")
-    echo "sockets with none ${none:-?}, auto ${auto:-?}, $2 ${opened:-?}"
-    [[ -n $none && $auto = "$none" ]] && ((opened >= none + 2))
+    echo "sockets with none ${none:-?}, by default ${default:-?}, $2 ${opened:-?}"
+    [[ -n $none && $default = "$none" ]] && ((opened >= none + 2))
 }
 
 # layered SELECTION: a job over a network of two providers.
@@ -164,13 +165,13 @@ case_of "exchange, 2 hosts, 2 ranks each, Debian's Open MPI over net" net-exchan
 shows "^exchange: 4 ranks, [1-9][0-9]* checks, errors 0" \
     cat "$LOGS/net-exchange-openmpi.log" >/dev/null ||
     failed "the job has checked nothing ($LOGS/net-exchange-openmpi.log)"
-case_of "auto opens no socket for a job within one host, MPICH" net-auto-one opens_none mpich tcp
-case_of "auto opens no socket for a job within one host, Debian's Open MPI" net-auto-one-openmpi \
+case_of "no socket is opened for a job within one host, MPICH" net-auto-one opens_none mpich tcp
+case_of "no socket is opened for a job within one host, Debian's Open MPI" net-auto-one-openmpi \
     opens_none open_mpi net
-case_of "exchange, 2 hosts, the network that auto chooses, MPICH" net-auto-exchange \
-    exchange auto 2 1
-case_of "exchange, 2 hosts, the network that auto chooses, Debian's Open MPI" \
-    net-auto-exchange-openmpi open_mpi auto 2 1 exchange.py
+case_of "exchange, 2 hosts, the network chosen by default, MPICH" net-auto-exchange \
+    exchange "" 2 1
+case_of "exchange, 2 hosts, the network chosen by default, Debian's Open MPI" \
+    net-auto-exchange-openmpi open_mpi "" 2 1 exchange.py
 for log in net-auto-exchange net-auto-exchange-openmpi; do
     shows "^exchange: 2 ranks, [1-9][0-9]* checks, errors 0" cat "$LOGS/$log.log" >/dev/null ||
         failed "the job has checked nothing ($LOGS/$log.log)"

@@ -302,12 +302,12 @@ static TABLE: &[Param] = &[
     Param {
         name: c"net",
         kind: ParamKind::Net(|env| &mut env.net.choice),
-        default: "none",
+        default: "auto",
         help: "Provider of libfabric that carries messages to other hosts: 'none', all peers are \
                on this host; 'tcp', libfabric 1.18 and later; 'net', the same of libfabric 1.17; \
                'auto', one of both if the launcher has ranks on other hosts, else none. Others, \
-               such as 'tcp;ofi_rxm', need FI_PROVIDER='scif,tcp;scif'. Only \
-               with FI_SCIF_TRANSPORT=soft, only for FI_EP_RDM, not complete yet",
+               such as 'tcp;ofi_rxm', need FI_PROVIDER='scif,tcp;scif'. Only with \
+               FI_SCIF_TRANSPORT=soft, not for scalable endpoints",
     },
     Param {
         name: c"net_timeout",
@@ -697,7 +697,7 @@ mod tests {
         }
         for text in ["", "tcp;", ";ofi_rxm", "tcp ofi", "7", &"t".repeat(PROVIDER_NAME_MAX + 1)] {
             let (env, complaints) = with(&[("net", text)]);
-            assert_eq!(env.net.choice, NetChoice::None, "{text}");
+            assert_eq!(env.net.choice, NetChoice::Auto, "{text}");
             assert_eq!(complaints, ["NET"], "{text}");
         }
     }

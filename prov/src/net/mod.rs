@@ -378,6 +378,10 @@ pub(crate) fn chosen(node: &scif::Node) -> &'static [&'static CStr] {
         return &[];
     }
     let Some(why) = why_ignored(node) else { return providers };
+    // The user has not asked for one.
+    if env::env().net.choice == env::NetChoice::Auto {
+        return &[];
+    }
     static LOGGED: std::sync::Once = std::sync::Once::new();
     LOGGED.call_once(|| {
         warn(

@@ -100,6 +100,13 @@ impl Handshake {
         }
     }
 
+    /// Makes a lost greeting due, unless it was sent too often.
+    pub(super) fn retry(&mut self) -> bool {
+        let may_retry = self.is_due || self.is_repeating();
+        self.is_due |= may_retry;
+        may_retry && self.side == Side::Opener
+    }
+
     /// Whether the greeting may have to be repeated.
     pub(super) fn is_repeating(&self) -> bool {
         self.side == Side::Opener && !self.may_send() && !self.is_due && self.attempts < ATTEMPTS

@@ -539,8 +539,14 @@ impl StreamTable {
     }
 
     fn on_lost(&mut self, peer: WirePeer) {
-        let StreamTable { streams, ready, .. } = self;
+        let StreamTable { streams, ready, listed, .. } = self;
         for stream in streams.values_mut().filter(|stream| stream.to == Some(peer)) {
+            if stream.greet_again() {
+                if !std::mem::replace(&mut stream.listed, true) {
+                    listed.push(stream.token);
+                }
+                continue;
+            }
             stream.end(Reason::Died);
             ready.push(stream.token);
         }

@@ -258,6 +258,11 @@ impl NetStream {
         }
     }
 
+    /// Makes a greeting that was lost due again. Returns false if more than that may be lost.
+    pub(super) fn greet_again(&mut self) -> bool {
+        self.is_open() && self.handshake.retry()
+    }
+
     /// Whether the peer knows nothing of the connection: the network has not taken its greeting.
     pub(super) fn is_unannounced(&self) -> bool {
         !self.watch.has_received() && !self.handshake.is_taken()

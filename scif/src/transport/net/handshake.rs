@@ -100,11 +100,11 @@ impl Handshake {
         }
     }
 
-    /// Makes a lost greeting due, unless it was sent too often.
+    /// Makes a lost greeting due. Returns false if it was sent too often, or more may be lost.
     pub(super) fn retry(&mut self) -> bool {
-        let may_retry = self.is_due || self.is_repeating();
+        let may_retry = self.side == Side::Opener && (self.is_due || self.is_repeating());
         self.is_due |= may_retry;
-        may_retry && self.side == Side::Opener
+        may_retry
     }
 
     /// Whether the greeting may have to be repeated.

@@ -260,6 +260,7 @@ impl NetStream {
 
     /// Makes a greeting that was lost due again. Returns false if more than that may be lost.
     pub(super) fn greet_again(&mut self) -> bool {
+        self.watch.note_lost();
         self.is_open() && self.handshake.retry()
     }
 

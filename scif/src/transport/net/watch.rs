@@ -35,6 +35,8 @@ pub(super) struct PeerWatch {
     unanswered_ns: u64,
     /// Time since which the network refuses messages; 0 while it takes them.
     refused_ns: u64,
+    /// Whether the network has lost a message to the peer, to which it was connected.
+    was_met: bool,
     is_logged: bool,
 }
 
@@ -47,6 +49,7 @@ impl PeerWatch {
             unanswered: 0,
             unanswered_ns: 0,
             refused_ns: 0,
+            was_met: false,
             is_logged: false,
         }
     }
@@ -91,6 +94,11 @@ impl PeerWatch {
         true
     }
 
+    /// Notes the loss of a message to the peer. Refusals that follow show its death.
+    pub(super) fn note_lost(&mut self) {
+        self.was_met = true;
+    }
+
     /// Notes that the network has taken a message.
     pub(super) fn note_taken(&mut self) {
         (self.refused_ns, self.is_logged) = (0, false);
@@ -102,7 +110,7 @@ impl PeerWatch {
             self.refused_ns = now;
         }
         let refused = now.saturating_sub(self.refused_ns);
-        if self.received_ns != 0 {
+        if self.received_ns != 0 || self.was_met {
             return refused > self.limits.refused_ns;
         }
         if refused > SLOW_NS && !std::mem::replace(&mut self.is_logged, true) {
@@ -163,6 +171,10 @@ mod tests {
         let mut watch = PeerWatch::new(LIMITS);
         assert!(!watch.note_refused(5, peer, "double"));
         assert!(!watch.note_refused(5 + 10 * SLOW_NS, peer, "double") && watch.is_logged);
+        let mut lost = PeerWatch::new(LIMITS);
+        lost.note_lost();
+        assert!(!lost.note_refused(5, peer, "double"));
+        assert!(lost.note_refused(6 + REFUSED_NS, peer, "double"));
         watch.note_received(7);
         watch.note_taken();
         assert!(!watch.note_refused(10, peer, "double"));

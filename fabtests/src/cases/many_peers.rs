@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use scif_fabtests::harness::output::print_line;
 use scif_fabtests::prelude::*;
 
 use super::rma::{REMOTE, from};
@@ -209,7 +210,9 @@ fn idle(rank: &Rank) -> Outcome {
     let after = round_trip(&rig)?;
     if rank.index == 0 {
         let count = PROCESSES * each;
-        println!("{count} peers: {grown} bytes each; {before:?} before, {after:?} with them");
+        let line =
+            format!("{count} peers: {grown} bytes each; {before:?} before, {after:?} with them");
+        print_line(&line);
         check!(grown <= IDLE_MAX, "{grown} bytes a peer");
     }
     rig.barrier()

@@ -21,7 +21,7 @@ use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, sep_source};
 use crate::engine::protocols::posted_write_target::Batch;
 use crate::engine::protocols::{
-    cm, coll_run, eviction, network_rma_end, parting, posted_write, posted_write_target, srx,
+    cm, coll_run, eviction, network_rma_end, parting, posted_records, posted_write_target, srx,
 };
 use crate::engine::tables::unexpected::EXHAUSTED;
 use crate::engine::types::envelope::RecordError;
@@ -361,7 +361,7 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, r
     let was_up = ep.links.conn(conn).is_some_and(|c| c.was_up());
     source_watch::note_source_lost(ep, peer, was_up);
     if ep.peers.at(peer).tx == Some(conn) {
-        posted_write::complete_executed(ep, env, peer);
+        posted_records::complete_executed(ep, env, peer);
     }
     // Precedes all work on other connections of the peer, whose requests must not be answered
     // over this one.
@@ -449,7 +449,7 @@ fn fail_sent(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, err: Errno) {
             completion::finish_op(ep, env, peer, op, err);
         }
     }
-    posted_write::on_conn_lost(ep, env, peer, err);
+    posted_records::on_conn_lost(ep, env, peer, err);
     dispatch::fail_pending(ep, env, peer, err);
 }
 

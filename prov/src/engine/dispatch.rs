@@ -14,7 +14,7 @@ use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::send::OutgoingMsg;
 use crate::engine::protocols::{
     atomic, atomic_inline, atomic_target, coll, coll_run, coop_rma, fragment, network_rma,
-    posted_write, recv, rma, rma_target, send,
+    posted_records, recv, rma, rma_target, send,
 };
 use crate::engine::tables::peer::Peer;
 use crate::engine::tables::pending::PendingOp;
@@ -71,7 +71,7 @@ pub(crate) fn flush_peer(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> 
     // Work that failed with its connection is no reason to connect again.
     let idle = |p: &Peer| p.queue.is_idle() && p.rma.posted.is_empty();
     if !ep.peers.at(peer).rma.posted.is_empty() {
-        posted_write::progress(ep, env, peer);
+        posted_records::progress(ep, env, peer);
     }
     if idle(ep.peers.at(peer)) {
         return true;
@@ -120,7 +120,7 @@ fn try_op(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mut PendingOp
             send::submit(ep, env, peer, OutgoingMsg { payload, tag, data, context, flags })
         }
         PendingOp::Rma(op) => {
-            posted_write::settle(ep, env, peer);
+            posted_records::settle(ep, env, peer);
             rma::submit(ep, env, peer, op)
         }
         PendingOp::Atomic(op) => atomic::submit(ep, env, peer, op),

@@ -15,7 +15,7 @@ use crate::engine::completions::{completion, recv_completion};
 use crate::engine::dispatch;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::protocols::{coll_run, parting, posted_write};
+use crate::engine::protocols::{coll_run, parting, posted_records};
 use crate::state::eq_queue::EqError;
 
 pub(crate) fn end_everything(ep: &mut Endpoint, env: &mut Env<'_>) {
@@ -35,7 +35,7 @@ pub(crate) fn end_everything(ep: &mut Endpoint, env: &mut Env<'_>) {
         for op in ep.ops.of_peer(peer) {
             completion::finish_op(ep, env, peer, op, err);
         }
-        posted_write::on_conn_lost(ep, env, peer, err);
+        posted_records::on_conn_lost(ep, env, peer, err);
         dispatch::fail_pending(ep, env, peer, err);
     }
     let conns: Vec<ConnId> = ep.links.sock.conns().collect();

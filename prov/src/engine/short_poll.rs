@@ -5,7 +5,7 @@
 use crate::engine::endpoint::Endpoint;
 use crate::engine::fast_path;
 use crate::engine::parts::Env;
-use crate::engine::protocols::{atomic_inline, posted_write};
+use crate::engine::protocols::{atomic_inline, posted_records};
 
 /// Result of a short poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ fn complete(ep: &mut Endpoint, env: &mut Env<'_>) -> bool {
         // For unreported writes alone, only full polls load the target's progress. The target then
         // keeps that cache line.
         if p.rma.posted.writes.has_reported() {
-            posted_write::progress(ep, env, peer);
+            posted_records::progress(ep, env, peer);
         }
         let p = ep.peers.at(peer);
         if p.rma.posted.is_empty() && p.queue.is_idle() {
@@ -87,6 +87,7 @@ mod tests {
     use crate::base::env::RmaPath;
     use crate::engine::channel::link_set::TICK_POLLS;
     use crate::engine::progress;
+    use crate::engine::protocols::posted_write;
     use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect, sum_args};
     use crate::engine::types::args::{AtomicArgs, RmaArgs, RmaIov};
 

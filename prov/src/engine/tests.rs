@@ -6,17 +6,18 @@
 use libfabric_sys as fi;
 use scif::Exports;
 use scif::slab::Slab;
-use scif_ring::copy::Mem;
+use scif_ring::copy::{Mem, total_len};
 
 use crate::base::addr::ADDR_LEN;
 use crate::base::atomic_ops::element::AtomicKind;
+use crate::base::env::RmaPath;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::progress;
-use crate::engine::protocols::{recv, send};
+use crate::engine::protocols::{posted_write, recv, send};
 use crate::engine::tables::srx_state::SrxState;
-use crate::engine::types::args::{AtomicArgs, EpConfig, RecvArgs, RmaIov, SendArgs};
+use crate::engine::types::args::{AtomicArgs, EpConfig, RecvArgs, RmaArgs, RmaIov, SendArgs};
 use crate::engine::types::peer_id::PeerId;
 use crate::state::av_table::AvState;
 use crate::state::completion::{Completion, CqError};
@@ -193,4 +194,29 @@ pub(crate) fn connect(pair: &mut [Bed; 2]) {
         let conn = pair[0].ep.peers.at(peer).tx?;
         pair[0].ep.links.conn(conn).is_some_and(|c| c.is_up()).then_some(())
     });
+}
+
+/// Returns connected endpoints of which the first posts writes by the ring, and memory of `len`
+/// bytes of the second one with key 5.
+pub(crate) fn posting_pair(len: usize) -> ([Bed; 2], Mem) {
+    let mut pair = Bed::pair();
+    let memory = buffer(vec![0; len]);
+    pair[1].register(&[memory.sub(0, len).unwrap()]);
+    connect(&mut pair);
+    pair[0].ep.cfg.rma_path = RmaPath::Ring;
+    (pair, memory)
+}
+
+/// Starts a write of `iov`, with context 3.
+pub(crate) fn post_write(bed: &mut Bed, (key, addr): (u64, u64), iov: &[Mem], data: Option<u64>) {
+    let rma = [RmaIov { addr, len: total_len(iov), key }];
+    let flags = fi::FI_COMPLETION;
+    let args = RmaArgs { write: true, iov, rma: &rma, dest: 0, data, context: 3, flags };
+    let post = |ep: &mut Endpoint, env: &mut Env<'_>| {
+        if posted_write::post_again(ep, env, &args)? {
+            return Ok(());
+        }
+        posted_write::post(ep, env, &args)
+    };
+    bed.run(post).unwrap();
 }

@@ -29,6 +29,8 @@ pub(crate) mod network_read;
 pub(crate) mod network_rma;
 pub(crate) mod network_rma_end;
 pub(crate) mod parting;
+pub(crate) mod posted_parts;
+pub(crate) mod posted_records;
 pub(crate) mod posted_write;
 pub(crate) mod posted_write_target;
 pub(crate) mod recv;

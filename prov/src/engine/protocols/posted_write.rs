@@ -7,52 +7,33 @@
 //! computes or sleeps delays nothing. One that is stopped during an execution delays its writes.
 //! Direct operations first wait for the posted writes or withdraw them.
 //!
-//! Not here: the target (`posted_write_target`), and the choice of the path
+//! Not here: writes of several records (`posted_parts`), waits, ends and withdrawals
+//! (`posted_records`), the target (`posted_write_target`), and the choice of the path
 //! (`tables::posted_writes`).
 
 use libfabric_sys as fi;
+use scif::Connection;
 use scif::trace::{EventKind, TraceEvent};
-use scif::{Access, ConnId, Connection};
-use scif_ring::copy::{Mem, ticks, total_len};
-use scif_ring::{HEAD_MAX, SHORT_BODY_MAX};
+use scif_ring::HEAD_MAX;
+use scif_ring::copy::{Mem, total_len};
 
-use crate::base::env::{self, RmaPath};
+use crate::base::env::RmaPath;
 use crate::base::errno::Errno;
-use crate::engine::completions::completion;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::key_maps::{self, UsePath};
-use crate::engine::protocols::posted_write_target::{self, Batch};
+use crate::engine::protocols::posted_parts::{self, PARTS_MAX};
+use crate::engine::protocols::posted_records::{
+    POSTED_MAX, SERVED_EVERY, await_space, is_reported, now_ticks, progress, push_record, serve,
+    settle, words_before,
+};
 use crate::engine::protocols::rma;
-use crate::engine::protocols::rma_target::{self, place, right};
-use crate::engine::protocols::window_rma::RmaKind;
 use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
-use crate::engine::tables::posted_writes::WritableRegion;
-use crate::engine::tables::write_queue::PostedWrite;
-use crate::engine::types::args::{EpConfig, RmaArgs, RmaIov};
+use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
-
-/// Largest write in bytes that is posted. With more, writes take the slower path of long bodies
-/// through the ring. With fewer, writes up to this size take the system call, up to three times as
-/// long.
-const POSTED_MAX: usize = SHORT_BODY_MAX;
-/// Number of polls for which a withdrawal waits for the end of an execution, with the domain lock
-/// held. With fewer, a withdrawal often fails while the target copies, and is tried again.
-const EXECUTION_POLLS: u32 = 50;
-/// Largest number of writes that one withdrawal executes. With more, the target waits for its ring
-/// for longer than the time between two of its polls.
-const WITHDRAWN_MAX: usize = 4;
-/// Largest number of writes of the peer that a post executes, which bounds the time of the post.
-const SERVED_MAX: usize = 64;
-/// Interval, in direct operations, at which one of them also executes writes of the peer. A smaller
-/// interval makes writes to a silent target slower.
-const SERVED_EVERY: u64 = 4;
-/// Interval, in operations, at which one of them also publishes the time of a poll; a multiple of
-/// `SERVED_EVERY`. With a smaller interval, peers lose the cache line of that time more often.
-const SHOWN_EVERY: u64 = 8;
 
 /// Posts a write that repeats the last one: the same peer and region. Returns false if nothing was
 /// done.
@@ -95,12 +76,6 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
     Ok(true)
 }
 
-/// Whether the end of a write is reported, unless it fails.
-#[inline(always)]
-fn is_reported(cfg: &EpConfig, a: &RmaArgs<'_>) -> bool {
-    a.flags & (fi::FI_COMPLETION | FLAG_DEFERRED_WORK) != 0 || cfg.cntr_write.is_some()
-}
-
 /// Starts an RMA operation: a posted write if possible.
 pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Result<(), Errno> {
     let peer = peer_conn::peer_of(ep, env, a.dest)?;
@@ -130,11 +105,11 @@ fn is_executing(ep: &mut Endpoint, peer: PeerId) -> bool {
     conn.and_then(|id| ep.links.conn(id)).is_some_and(|c| c.tx().is_consumer_executing())
 }
 
-/// Posts a write. Returns false if nothing was done.
+/// Posts a write. Returns false if it has to take another path.
 fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>) -> bool {
     let [segment] = a.rma else { return false };
     let len = segment.len;
-    if len > POSTED_MAX || total_len(a.iov) != len || a.flags & fi::FI_FENCE != 0 {
+    if len > PARTS_MAX || total_len(a.iov) != len || a.flags & fi::FI_FENCE != 0 {
         return false;
     }
     let p = ep.peers.at_mut(peer);
@@ -143,7 +118,11 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let Some(c) = ep.links.conn(conn) else { return false };
     let (path, produced) = (ep.cfg.rma_path, c.tx().produced());
     let posted = &mut p.rma.posted;
-    let by_ring = posted.take_ring(|| c.polled_ns()) || path == RmaPath::Ring;
+    let mut by_ring = posted.take_ring(|| c.polled_ns());
+    if len > POSTED_MAX {
+        by_ring &= posted.takes_parts(len, now_ticks());
+    }
+    by_ring |= path == RmaPath::Ring;
     let is_served = ep.stats.rma.ops % SERVED_EVERY == 0;
     if !by_ring && is_served || posted.is_poll_due(produced) {
         serve(ep, env, conn, peer);
@@ -152,34 +131,19 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     if !by_ring {
         return false;
     }
-    wait_for(ep, env, peer, |ep| ep.peers.at(peer).rma.posted.is_full(produced));
-    if ep.peers.at(peer).rma.posted.is_full(produced) {
-        return false;
-    }
-    if ep.peers.own == Some(peer) || rma_target::waits_for_messages(ep, conn, peer, true) {
-        return false;
-    }
-    wait_for_reserve(ep, env, conn, peer);
-    let Some(c) = ep.links.conn(conn) else { return false };
-    // Withdrawn records stay in the ring of a silent target, and must not fill it.
-    let Some(region) = writable_region(c, path, segment) else { return false };
-    if !c.tx().has_reserve() {
-        return false;
-    }
-    let p = ep.peers.at_mut(peer);
-    let number = c.tx().produced();
-    let follows = p.rma.posted.only_writes_end == number || c.tx().all_consumed();
-    let Some(body) = push(c, a, len) else { return false };
-    let is_behind = p.rma.outstanding > 0;
-    let posted = &mut p.rma.posted;
-    posted.follows_operations |= is_behind;
-    posted.only_writes_end = if follows { number + 1 } else { 0 };
-    c.notify();
-    let is_reported = is_reported(&ep.cfg, a);
-    posted.writes.push(number, a, segment, body, is_reported);
+    let region = if len <= POSTED_MAX {
+        let Some(region) = await_space(ep, env, (conn, peer), segment) else { return false };
+        let is_reported = is_reported(&ep.cfg, a);
+        let to = (conn, peer);
+        let is_pushed = push_record(ep, to, (a, segment), is_reported, |c| push(c, a, len));
+        is_pushed.then_some(region)
+    } else {
+        posted_parts::push_all(ep, env, (conn, peer), a)
+    };
+    let Some(region) = region else { return false };
+    let posted = &mut ep.peers.at_mut(peer).rma.posted;
     let former = posted.last_region.replace(region);
     let repeats = std::mem::take(&mut posted.repeats);
-    ep.peers.mark_posted(peer, is_reported);
     ep.stats.rma.add(len);
     ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Write, 0, len, a.context as u64));
@@ -188,25 +152,6 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     }
     key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
     true
-}
-
-/// Returns the region of `segment`, if the target seems to poll, and the key is permitted and not
-/// mapped here.
-#[inline]
-fn writable_region(c: &Connection, path: RmaPath, segment: &RmaIov) -> Option<WritableRegion> {
-    let reachable = c.memory().access() == Access::ProcessVm && env::env().process_vm;
-    if !c.is_up() || !c.is_direct() || !reachable && path != RmaPath::Ring || !c.is_polled() {
-        return None;
-    }
-    let (slot, generation, entry) = c.keys()?.find(segment.key)?;
-    let is_plain = entry.window == 0 && !c.is_mapped(segment.key, (slot, generation));
-    place(&entry, segment, right(true)).ok().filter(|_| is_plain)?;
-    Some(WritableRegion { key: segment.key, start: entry.start, len: entry.len })
-}
-
-/// Returns the length in bytes of the words before a payload in the head: key, address, CQ data.
-fn words_before(data: Option<u64>) -> usize {
-    if data.is_some() { 24 } else { 16 }
 }
 
 /// Pushes the record. Returns the position of its body, or `None` inside for a payload in the head;
@@ -266,241 +211,17 @@ fn push_with<const N: usize>(
     c.tx().push_body(kind, words, N, payload).ok().map(|()| Some(position))
 }
 
-/// Executes the writes of a peer for a caller that may post many operations without a poll. Two
-/// such callers would otherwise wait for each other.
-fn serve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
-    if ep.links.rx_closed {
-        return;
-    }
-    let mut left = SERVED_MAX;
-    while let Batch::Handled(count) = posted_write_target::execute(ep, env, (conn, peer), left) {
-        if count >= left {
-            break;
-        }
-        left -= count;
-    }
-    if ep.stats.rma.ops % SHOWN_EVERY == 0 {
-        ep.links.sock.bell().set_polled(scif::now_ns());
-    }
-}
-
-/// Completes the writes that the target has executed. Withdraws some of the others if the target
-/// has been silent for too long; returns true if that fails. Called by each poll while writes are
-/// posted.
-pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
-    let has_moved = complete_executed(ep, env, peer);
-    let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    if posted.is_empty() && !has_moved || !posted.note_poll(has_moved, now_ticks) {
-        return false;
-    }
-    let conn = ep.peers.at(peer).tx;
-    let polled = conn.and_then(|id| ep.links.conn(id)).map_or(0, |c| c.polled_ns());
-    let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    if has_moved {
-        posted.note_late(polled);
-        return false;
-    }
-    if must_stay(ep, peer) {
-        ep.peers.at_mut(peer).rma.posted.end_withdrawal();
-        return true;
-    }
-    ep.peers.at_mut(peer).rma.posted.note_withdrawal(polled);
-    let is_stuck = !run_withdrawal(ep, env, peer);
-    let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    if is_stuck || posted.is_empty() {
-        posted.end_withdrawal();
-    }
-    is_stuck
-}
-
-/// Returns the time in ticks, from the clock where the processor has no counter.
-#[inline]
-fn now_ticks() -> u64 {
-    match ticks() {
-        0 => scif::now_ns() * 5 / 2,
-        now => now,
-    }
-}
-
-/// Whether the posted writes must stay in the ring, because some follow operations that the target
-/// has not executed.
-fn must_stay(ep: &mut Endpoint, peer: PeerId) -> bool {
-    let rma = &mut ep.peers.at_mut(peer).rma;
-    rma.posted.follows_operations &= rma.outstanding > 0;
-    rma.posted.follows_operations
-}
-
-/// Completes all posted writes to `peer` before a direct operation, if possible.
-#[inline]
-pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
-    wait_for(ep, env, peer, |ep| !ep.peers.at(peer).rma.posted.is_empty());
-}
-
-/// Waits while `is_due` is true and the target executes writes or they can be withdrawn. Meanwhile
-/// executes writes of the peer.
-#[inline]
-fn wait_for(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    peer: PeerId,
-    is_due: impl Fn(&mut Endpoint) -> bool,
-) {
-    while is_due(ep) && !progress(ep, env, peer) {
-        if let Some(conn) = ep.peers.at(peer).tx {
-            serve(ep, env, conn, peer);
-        }
-    }
-}
-
-/// Waits for space in the ring while the target executes writes. A direct operation instead would
-/// wait until all of them are executed, and then take longer.
-#[inline]
-fn wait_for_reserve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
-    wait_for(ep, env, peer, |ep| {
-        !ep.peers.at(peer).rma.posted.is_empty()
-            && ep.links.conn(conn).is_some_and(|c| !c.tx().has_reserve())
-    });
-}
-
-/// Completes the writes that the target has executed. Returns whether there were any.
-pub(crate) fn complete_executed(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
-    let Some(conn) = ep.peers.at(peer).tx else { return false };
-    let Some(c) = ep.links.conn(conn) else { return false };
-    let (executed, failures) = (c.tx().executed(), c.tx().failures());
-    let mut has_moved = false;
-    loop {
-        let posted = &mut ep.peers.at_mut(peer).rma.posted;
-        let Some(write) = posted.writes.front().filter(|write| write.number < executed) else {
-            return has_moved;
-        };
-        let (number, info) = (write.number, write.info());
-        posted.writes.drop_front();
-        has_moved = true;
-        let has_failures = posted.failures != failures;
-        let err = if has_failures { error_of(ep, conn, peer, number) } else { 0 };
-        completion::tx_complete(ep, env, info, err);
-    }
-}
-
-/// Returns the error of executed write `number`, or 0 if it succeeded.
-#[cold]
-fn error_of(ep: &mut Endpoint, conn: ConnId, peer: PeerId, number: u64) -> Errno {
-    let Some(c) = ep.links.conn(conn) else { return 0 };
-    let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    let Some(failure) = c.tx().failure(number) else { return 0 };
-    posted.failures = posted.failures.wrapping_add(1);
-    Errno::from(failure).max(1)
-}
-
-/// Withdraws the writes that the target has not executed, and executes at most [`WITHDRAWN_MAX`] of
-/// them directly. The others are given back to the target, so that this side soon polls again. If
-/// the target is still executing, all are given back. If a direct access fails, its write and all
-/// later ones are. Returns whether any write has ended.
-#[cold]
-fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
-    let Some(conn) = ep.peers.at(peer).tx else { return false };
-    let Some(c) = ep.links.conn(conn) else { return false };
-    c.tx().begin_withdrawal();
-    let end = c.tx().produced();
-    let mut polls = 0;
-    while c.tx().is_consumer_executing() && polls < EXECUTION_POLLS {
-        polls += 1;
-        std::hint::spin_loop();
-    }
-    // A target that was stopped during an execution must not find its records withdrawn when it
-    // continues.
-    let is_withdrawn = polls < EXECUTION_POLLS;
-    let mut has_ended = complete_executed(ep, env, peer);
-    let (mut given_back, mut left) = (end, WITHDRAWN_MAX);
-    while let Some(write) = ep.peers.at(peer).rma.posted.writes.front().copied() {
-        let is_ours = is_withdrawn && left > 0 && write.number < end;
-        if !is_ours || !execute(ep, env, (conn, peer), &write) {
-            given_back = write.number.min(end);
-            break;
-        }
-        ep.peers.at_mut(peer).rma.posted.writes.drop_front();
-        has_ended = true;
-        left -= 1;
-    }
-    if let Some(c) = ep.links.conn(conn) {
-        c.tx().end_withdrawal(given_back);
-        // The target may have found a withdrawn record and fallen asleep. The records behind it
-        // then need a wake-up.
-        c.notify();
-    }
-    has_ended
-}
-
-/// Executes a withdrawn write. Returns false if the target must execute it.
-fn execute(
-    ep: &mut Endpoint,
-    env: &mut Env<'_>,
-    (conn, peer): (ConnId, PeerId),
-    write: &PostedWrite,
-) -> bool {
-    let Some(c) = ep.links.conn(conn) else { return false };
-    let len = write.segment.len;
-    let payload = match write.body {
-        Some(position) => c.tx().published_body(position, len),
-        None => c.tx().published_head(write.number).sub(words_before(write.data), len),
-    };
-    let payload: Mem = payload.unwrap_or(Mem::empty());
-    let rma = [write.segment];
-    let kind = RmaKind { write: true, inject: true };
-    if rma::reach(ep, peer, conn, kind, &[payload], &rma).is_err() {
-        // The target finds the error too, and publishes it in order.
-        return false;
-    }
-    // The target frees the record, and then reports its data in the order of the ring.
-    ep.stats.writes.withdrawn.add(len);
-    completion::tx_complete(ep, env, write.info(), 0);
-    true
-}
-
-/// Fails the posted writes to `peer` with its connection.
-pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, err: Errno) {
-    let mut lost = std::mem::take(&mut ep.peers.at_mut(peer).rma.posted).writes;
-    while let Some(write) = lost.front() {
-        completion::tx_complete(ep, env, write.info(), err);
-        lost.drop_front();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use scif::Reason;
-
     use super::*;
-    use crate::engine::tests::{Bed, buffer, bytes_of, completed, connect, poll_until};
-    use crate::engine::{connections, progress};
-    use crate::state::mr_table::Region;
-
-    /// Returns connected endpoints that post writes, the second with memory of `len` bytes.
-    fn bed(len: usize) -> ([Bed; 2], Mem) {
-        let mut pair = Bed::pair();
-        let memory = buffer(vec![0; len]);
-        pair[1].register(&[memory.sub(0, len).unwrap()]);
-        connect(&mut pair);
-        pair[0].ep.cfg.rma_path = RmaPath::Ring;
-        (pair, memory)
-    }
-
-    fn write(bed: &mut Bed, addr: u64, bytes: Vec<u8>, data: Option<u64>) {
-        write_to(bed, 5, addr, bytes, data);
-    }
-
-    fn write_to(bed: &mut Bed, key: u64, addr: u64, bytes: Vec<u8>, data: Option<u64>) {
-        let iov = [buffer(bytes)];
-        let rma = [RmaIov { addr, len: iov[0].len(), key }];
-        let flags = fi::FI_COMPLETION;
-        let args = RmaArgs { write: true, iov: &iov, rma: &rma, dest: 0, data, context: 3, flags };
-        bed.run(|ep, env| if post_again(ep, env, &args)? { Ok(()) } else { post(ep, env, &args) })
-            .unwrap();
-    }
+    use crate::engine::progress;
+    use crate::engine::tests::{
+        Bed, buffer, bytes_of, completed, poll_until, post_write, posting_pair,
+    };
 
     #[test]
     fn only_a_write_to_the_same_region_repeats_the_last_one() {
-        let (mut pair, _memory) = bed(64);
+        let (mut pair, _memory) = posting_pair(64);
         let again = |bed: &mut Bed, addr| {
             let (iov, rma) = ([buffer(vec![7; 8])], [RmaIov { addr, len: 8, key: 5 }]);
             let flags = fi::FI_COMPLETION;
@@ -525,7 +246,7 @@ mod tests {
 
     #[test]
     fn a_polling_target_executes_writes_of_every_shape() {
-        let (mut pair, memory) = bed(5000);
+        let (mut pair, memory) = posting_pair(5000);
         for (len, data) in
             [(0, None), (8, None), (40, None), (41, None), (32, Some(7)), (33, Some(8))]
         {
@@ -549,133 +270,17 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_some_kilobytes_end_while_the_target_executes_others() {
-        let (mut pair, _memory) = bed(5000);
-        for _ in 0..6 {
-            write(&mut pair[0], 0, vec![7; 2048], None);
-        }
-        let peer = pair[1].peer();
-        let conn = pair[1].ep.peers.at(peer).tx.unwrap();
-        let execute = |ep: &mut Endpoint, env: &mut Env<'_>| {
-            posted_write_target::execute(ep, env, (conn, peer), SERVED_MAX)
-        };
-        for _ in 0..3 {
-            assert_eq!(pair[1].run(execute), Batch::Handled(2));
-            let peer = pair[0].peer();
-            assert!(pair[0].run(|ep, env| complete_executed(ep, env, peer)));
-            assert!([(); 2].iter().all(|()| pair[0].completion().is_some()));
-            assert!(pair[0].completion().is_none());
-        }
-    }
-
-    #[test]
-    fn write_behind_operations_of_the_target_is_posted_and_stays() {
-        let (mut pair, memory) = bed(64);
-        write(&mut pair[0], 0, vec![1; 8], None);
-        pair[1].run(progress::progress);
-        assert_eq!(completed(&mut pair, 0).len, 8);
-        let peer = pair[0].peer();
-        pair[0].ep.peers.at_mut(peer).rma.outstanding = 1;
-        write(&mut pair[0], 0, vec![2; 8], None);
-        assert_eq!(pair[0].ep.stats.writes.posted.ops, 2);
-        let run = |bed: &mut Bed, time| {
-            let begun = std::time::Instant::now();
-            while begun.elapsed() < time && bed.ep.stats.writes.withdrawn.ops == 0 {
-                bed.run(progress::progress);
-            }
-        };
-        run(&mut pair[0], std::time::Duration::from_millis(2));
-        assert_eq!((pair[0].ep.stats.writes.withdrawn.ops, bytes_of(&memory)[0]), (0, 1));
-        pair[0].ep.peers.at_mut(peer).rma.outstanding = 0;
-        run(&mut pair[0], std::time::Duration::from_secs(60));
-        assert_eq!((pair[0].ep.stats.writes.withdrawn.ops, bytes_of(&memory)[0]), (1, 2));
-    }
-
-    #[test]
-    fn writes_to_a_silent_target_are_withdrawn_and_executed_once() {
-        let (mut pair, memory) = bed(64);
-        for byte in 1..=4 {
-            write(&mut pair[0], u64::from(byte), vec![byte; 2], Some(u64::from(byte)));
-        }
-        let begun = std::time::Instant::now();
-        for _ in 0..4 {
-            while pair[0].completion().is_none() {
-                pair[0].run(progress::progress);
-                assert!(begun.elapsed().as_secs() < 60, "the target polls nothing");
-            }
-        }
-        assert_eq!(bytes_of(&memory)[..7], [0, 1, 2, 3, 4, 4, 0]);
-        assert_eq!(pair[0].ep.stats.writes.withdrawn.ops, 4);
-        memory.copy_from_slice(&[0; 64]);
-        for data in 1..=4 {
-            assert_eq!(completed(&mut pair, 1).data, data);
-        }
-        assert_eq!(bytes_of(&memory), [0; 64], "executed again");
-        write(&mut pair[0], 0, vec![6; 2], None);
-        pair[1].run(progress::progress);
-        assert_eq!(completed(&mut pair, 0).context, 3);
-        assert_eq!(pair[0].ep.stats.writes.withdrawn.ops, 4, "the records behind are executed");
-    }
-
-    #[test]
-    fn withdrawn_writes_leave_space_for_messages() {
-        for len in [8, POSTED_MAX] {
-            let (mut pair, _memory) = bed(5000);
-            for _ in 0..400 {
-                write(&mut pair[0], 0, vec![1; len], None);
-            }
-            let (peer, ep) = (pair[0].peer(), &mut pair[0].ep);
-            let conn = ep.peers.at(peer).tx.unwrap();
-            let tx = ep.links.conn(conn).unwrap().tx();
-            assert!(tx.produced() <= 200 && tx.room(scif_ring::BODY_MAX), "{len} bytes");
-            assert!((1..400).contains(&ep.stats.writes.posted.ops), "{len} bytes");
-        }
-    }
-
-    #[test]
-    fn data_keeps_its_order_when_records_are_given_back() {
-        let (mut pair, memory) = bed(64);
-        let region = Region {
-            iov: &[buffer(vec![0; 8])],
-            access: fi::FI_REMOTE_WRITE,
-            requested_key: 6,
-            base: None,
-        };
-        pair[1].run(|_, env| env.mrs.register(&region).map(drop)).unwrap();
-        for (key, data) in [(5, 1), (6, 2), (5, 3)] {
-            write_to(&mut pair[0], key, data, vec![9], Some(data));
-        }
-        pair[1].run(|_, env| env.mrs.remove(1).map(drop)).unwrap();
-        while pair[0].ep.stats.writes.withdrawn.ops == 0 {
-            pair[0].run(progress::progress);
-        }
-        assert_eq!(bytes_of(&memory)[..4], [0, 9, 0, 0], "the rest is given back");
-        assert_eq!([completed(&mut pair, 1).data, completed(&mut pair, 1).data], [1, 3]);
-        let mut ends = || poll_until(&mut pair, |pair| pair[0].completion()).is_ok();
-        assert_eq!([ends(), ends(), ends()], [true, false, true]);
-    }
-
-    #[test]
-    fn an_initiator_that_dies_in_a_withdrawal_delays_nothing() {
-        let (mut pair, memory) = bed(64);
-        write(&mut pair[0], 0, vec![1], None);
-        let peer = pair[0].peer();
-        let conn = pair[0].ep.peers.at(peer).tx.unwrap();
-        pair[0].ep.links.conn(conn).unwrap().tx().begin_withdrawal();
-        pair[1].run(progress::progress);
-        let held = pair[1].ep.links.iter().next().copied().unwrap();
-        pair[1].run(|ep, env| connections::on_conn_lost(ep, env, held.conn, Reason::Died));
-        assert_eq!((pair[1].ep.links.len(), bytes_of(&memory)[0]), (0, 0));
-    }
-
-    #[test]
     fn a_direct_operation_follows_the_posted_writes() {
-        let (mut pair, memory) = bed(10_000);
+        let (mut pair, memory) = posting_pair(80_000);
         write(&mut pair[0], 0, vec![1; 8], None);
-        write(&mut pair[0], 0, vec![2; 9000], None);
-        assert_eq!((completed(&mut pair, 0).len, completed(&mut pair, 0).len), (8, 9000));
+        write(&mut pair[0], 0, vec![2; 70_000], None);
+        assert_eq!((completed(&mut pair, 0).len, completed(&mut pair, 0).len), (8, 70_000));
         completed_nothing(&mut pair);
         assert_eq!(bytes_of(&memory)[..9], [2; 9]);
+    }
+
+    fn write(bed: &mut Bed, addr: u64, bytes: Vec<u8>, data: Option<u64>) {
+        post_write(bed, (5, addr), &[buffer(bytes)], data);
     }
 
     fn completed_nothing(pair: &mut [Bed; 2]) {
@@ -687,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_write_to_a_closed_region_fails_and_the_next_ones_succeed() {
-        let (mut pair, memory) = bed(64);
+        let (mut pair, memory) = posting_pair(64);
         write(&mut pair[0], 0, vec![1; 8], None);
         pair[1].run(|_, env| env.mrs.remove(0).map(drop)).unwrap();
         pair[1].run(progress::progress);
@@ -697,14 +302,5 @@ mod tests {
         write(&mut pair[0], 0, vec![1; 8], None);
         pair[1].run(progress::progress);
         assert_eq!(completed(&mut pair, 0).len, 8);
-    }
-
-    #[test]
-    fn the_end_of_a_connection_fails_posted_writes() {
-        let (mut pair, _memory) = bed(64);
-        write(&mut pair[0], 0, vec![1; 8], None);
-        let peer = pair[0].peer();
-        pair[0].run(|ep, env| on_conn_lost(ep, env, peer, fi::FI_ECONNRESET));
-        assert_eq!(pair[0].completion().unwrap().unwrap_err().err, fi::FI_ECONNRESET);
     }
 }

@@ -33,6 +33,8 @@ struct Executed {
     key: u64,
     len: usize,
     data: Option<u64>,
+    /// Length of the write; `None` if later records complete it.
+    whole: Option<usize>,
 }
 
 /// Region of one part to which a batch has written last.
@@ -68,7 +70,24 @@ struct Executor<'a> {
 /// Whether a record is a posted write.
 #[inline(always)]
 pub(crate) fn is_posted_write(kind: u8) -> bool {
-    kind & !(wire::DATA | wire::INLINE) == wire::POSTED_WRITE
+    kind & !(wire::LAST_PART | wire::DATA | wire::PART | wire::INLINE) == wire::POSTED_WRITE
+}
+
+/// Returns the number of words in the head of a posted write before its payload.
+#[inline(always)]
+fn words_of(kind: u8) -> usize {
+    2 + usize::from(kind & wire::DATA != 0) + usize::from(kind & wire::LAST_PART != 0)
+}
+
+/// Returns the length of the write that a record of `len` bytes completes; `None` if a later record
+/// does. `last_word`: the last word before the payload.
+#[inline(always)]
+fn whole_len(kind: u8, len: usize, last_word: impl FnOnce() -> u64) -> Option<usize> {
+    match kind & (wire::PART | wire::LAST_PART) {
+        0 => Some(len),
+        wire::LAST_PART => usize::try_from(last_word()).ok(),
+        _ => None,
+    }
 }
 
 impl InlineHandler for Executor<'_> {
@@ -78,7 +97,7 @@ impl InlineHandler for Executor<'_> {
             return false;
         }
         let has_data = kind & wire::DATA != 0;
-        let words = 2 + usize::from(has_data);
+        let words = words_of(kind);
         let Some(len) = line.payload_len(words) else { return false };
         let (key, addr) = (line.word(0), line.word(1));
         let data = has_data.then(|| line.word(2));
@@ -97,7 +116,8 @@ impl InlineHandler for Executor<'_> {
             Ok(None) => return false,
             Err(err) => err,
         };
-        *self.executed = Executed { err, key, len, data };
+        let whole = whole_len(kind, len, || line.word(words - 1));
+        *self.executed = Executed { err, key, len, data, whole };
         true
     }
 }
@@ -181,7 +201,7 @@ fn skip_one(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) ->
 /// Notes a write that took place, in the order of the ring.
 #[inline]
 fn note_written(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, written: Executed) {
-    let Executed { key, len, data, .. } = written;
+    let Executed { key, whole: Some(len), data, .. } = written else { return };
     if data.is_some() || ep.cfg.rma_event || env.mrs.migrates() {
         rma_target::rma_event(ep, env, peer, Effect::Write, data, (key, len));
     }
@@ -227,8 +247,10 @@ fn parse(record: &Record) -> Option<(Executed, u64)> {
     let mut words = Words::new(&record.head, record.head_len);
     let (key, addr) = (words.word(), words.word());
     let data = (record.kind & wire::DATA != 0).then(|| words.word());
+    let last_word = if record.kind & wire::LAST_PART != 0 { words.word() } else { 0 };
     let len = if is_inline { words.rest().len() } else { record.body.len() };
-    Some((Executed { err: 0, key, len, data }, addr))
+    let whole = whole_len(record.kind, len, || last_word);
+    Some((Executed { err: 0, key, len, data, whole }, addr))
 }
 
 /// Executes a posted write of any shape. `None`: the record is no posted write.

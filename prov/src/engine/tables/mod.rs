@@ -11,6 +11,7 @@ pub(crate) mod monitor;
 pub(crate) mod multi;
 pub(crate) mod network_rma;
 pub(crate) mod op_table;
+pub(crate) mod parts_choice;
 pub(crate) mod peer;
 pub(crate) mod peer_table;
 pub(crate) mod pending;

@@ -15,6 +15,10 @@ use crate::engine::types::peer_id::PeerId;
 /// Flag of an operation in progress whose context identifies a [`Note`].
 pub(crate) const FLAG_DEFERRED_WORK: u64 = fi::FI_TRIGGER;
 
+/// Flag of a record that is a part of a posted write, and does not complete it unless it is the
+/// last one. No transmit operation accepts this flag from the application.
+pub(crate) const FLAG_PART: u64 = fi::FI_PEEK;
+
 /// Destination of the report of queued work in progress.
 #[derive(Debug)]
 pub(crate) struct Note {

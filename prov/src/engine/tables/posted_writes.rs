@@ -6,8 +6,12 @@
 //! that was silent gets direct access until it is seen to poll again. It publishes the time of a
 //! poll now and then, so the wait for it costs one load for each direct access.
 
+use std::collections::VecDeque;
+
 use scif_ring::copy::ticks;
 
+use crate::base::errno::Errno;
+use crate::engine::tables::parts_choice::PartsChoice;
 use crate::engine::tables::write_queue::{CAPACITY, WriteQueue};
 use crate::engine::types::args::RmaIov;
 
@@ -25,6 +29,12 @@ const SILENT_TICKS: u64 = 12_500;
 /// Ticks without progress after which a target that then executes counts as late: 2 us at 2.5 GHz.
 /// A direct access would have taken less time, so the next accesses are direct.
 const LATE_TICKS: u64 = 5_000;
+/// Factor of these times while a write of several records is posted: one that the target executes
+/// itself takes some microseconds. With less, two peers that write to each other count as silent.
+const PARTS_PATIENCE: u64 = 4;
+/// Ticks without progress in which the target may still count as prompt, because it posts writes
+/// here: 100 us at 2.5 GHz. With more, a target that only posts delays the writes to it.
+const POSTING_TICKS: u64 = 250_000;
 /// Age in nanoseconds of the last published poll up to which a target counts as polling. A target
 /// publishes the time of a poll every few microseconds, so with less a polling target counts as
 /// silent.
@@ -55,10 +65,39 @@ impl WritableRegion {
     }
 }
 
+/// Posted write of several records.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WriteInParts {
+    /// Number of the first record.
+    pub(crate) first: u64,
+    /// Number of the last record; `u64::MAX` before it is pushed.
+    pub(crate) last: u64,
+    /// Length of the write in bytes.
+    pub(crate) len: usize,
+    /// First error of a record; 0 without one.
+    pub(crate) err: Errno,
+}
+
+/// Time without progress of the target, in ticks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Stall {
+    /// Time of the first poll that saw no progress since the last one that did; 0 for none.
+    begun: u64,
+    /// Begin of the wait that counts: that time, or a later one at which this side executed writes
+    /// of the target.
+    counted_from: u64,
+    /// Time from there to the last poll.
+    waited: u64,
+}
+
 /// Posted writes to one peer.
 #[derive(Debug, Default)]
 pub(crate) struct PostedWrites {
     pub(crate) writes: WriteQueue,
+    /// Writes of several records, oldest first.
+    pub(crate) parts: VecDeque<WriteInParts>,
+    /// Choice for these; `None` before the first.
+    choice: Option<Box<PartsChoice>>,
     /// Number of failures that were found.
     pub(crate) failures: u64,
     /// Number of the record after the last posted write, if only posted writes lie between it and
@@ -70,11 +109,7 @@ pub(crate) struct PostedWrites {
     pub(crate) repeats: u32,
     /// Number of polls of the endpoint before the last of these.
     pub(crate) posted_at: u32,
-    /// Time in ticks of the first poll that saw no progress since the last one that did; 0 for
-    /// none.
-    stalled_ticks: u64,
-    /// Time from that poll to the last one, in ticks.
-    waited_ticks: u64,
+    stall: Stall,
     /// Time in ticks of the last progress or sign of life.
     heard_ticks: u64,
     /// Published time of the last poll of a silent target; `None` while the target is prompt.
@@ -126,8 +161,7 @@ impl PostedWrites {
 
     /// Ends a withdrawal: the next poll begins a new time without progress.
     pub(crate) fn end_withdrawal(&mut self) {
-        self.stalled_ticks = 0;
-        self.waited_ticks = 0;
+        self.stall = Stall::default();
         self.is_withdrawing = false;
     }
 
@@ -153,6 +187,12 @@ impl PostedWrites {
         self.silent_since != Some(polled) && self.judge(polled, scif::now_ns())
     }
 
+    /// Whether the next write, of `len` bytes in several records, is to be posted if the target
+    /// seems to poll. `now`: time in ticks.
+    pub(crate) fn takes_parts(&mut self, len: usize, now: u64) -> bool {
+        self.choice.get_or_insert_default().takes_ring(len, now)
+    }
+
     /// Whether there was a sign of life shortly before `now`, in ticks.
     #[inline]
     fn is_heard(&self, now: u64) -> bool {
@@ -175,24 +215,43 @@ impl PostedWrites {
     pub(crate) fn note_poll(&mut self, has_moved: bool, now: impl FnOnce() -> u64) -> bool {
         if has_moved {
             // The time since the last poll may be a pause of this side.
-            let is_late = self.waited_ticks > LATE_TICKS;
+            let is_late = self.stall.waited > LATE_TICKS * self.patience();
             self.end_withdrawal();
             self.heard_ticks = ticks();
             self.has_executed = true;
             return is_late;
         }
         let now = now();
-        if self.stalled_ticks == 0 {
-            self.stalled_ticks = now;
+        if self.stall.begun == 0 {
+            self.stall = Stall { begun: now, counted_from: now, waited: 0 };
         }
-        self.waited_ticks = now.saturating_sub(self.stalled_ticks);
-        self.waited_ticks > SILENT_TICKS
+        self.stall.waited = now.saturating_sub(self.stall.counted_from);
+        self.stall.waited > SILENT_TICKS * self.patience()
+    }
+
+    /// Returns the factor of the times after which the target counts as late or silent.
+    #[inline]
+    fn patience(&self) -> u64 {
+        if self.parts.is_empty() { 1 } else { PARTS_PATIENCE }
+    }
+
+    /// Notes at `now`, in ticks, that this side has executed writes of the target. That took time,
+    /// and the target was posting writes meanwhile.
+    #[inline]
+    pub(crate) fn note_served(&mut self, now: u64) {
+        if now.saturating_sub(self.stall.begun) < POSTING_TICKS {
+            self.stall.counted_from = now;
+        }
     }
 
     /// Forgets the ring of a connection that is replaced or lost. The writes in it are failed by
     /// the loss.
     pub(crate) fn reset_connection(&mut self) {
-        *self = PostedWrites { writes: std::mem::take(&mut self.writes), ..Self::default() };
+        *self = PostedWrites {
+            writes: std::mem::take(&mut self.writes),
+            parts: std::mem::take(&mut self.parts),
+            ..Self::default()
+        };
     }
 
     /// Notes that the target executes or posts writes here, and so probably polls. `now`: time in

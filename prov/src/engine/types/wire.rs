@@ -16,12 +16,16 @@ pub(crate) const EAGER: u8 = 0x40;
 /// fragments.
 pub(crate) const RTS: u8 = 0x50;
 /// Write executed by the target, without a reply: {key, addr} and CQ data if [`DATA`], + payload.
-/// The low bits are [`DATA`] and [`INLINE`].
+/// The low bits are [`LAST_PART`], [`DATA`], [`PART`] and [`INLINE`].
 pub(crate) const POSTED_WRITE: u8 = 0x60;
 /// Low bit of [`EAGER`] and [`RTS`]: the header begins with a tag.
 pub(crate) const TAGGED: u8 = 1;
 /// Low bit: the header carries remote CQ data.
 pub(crate) const DATA: u8 = 2;
+/// Low bit of [`POSTED_WRITE`]: part of a write that later records complete.
+pub(crate) const PART: u8 = 4;
+/// Low bit of [`POSTED_WRITE`]: last part of a write. The header ends with the length of the write.
+pub(crate) const LAST_PART: u8 = 1;
 /// Low bit: the header carries an operation number for an [`ACK`] after placement of the payload.
 pub(crate) const WANT_ACK: u8 = 4;
 /// Low bit: the payload is the rest of the header.

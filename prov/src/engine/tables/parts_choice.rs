@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Choice for writes of some kilobytes to one polling peer: records in the ring, or direct access.
+//!
+//! Through the ring both cores copy, and no system call is made. If the cores are distant and both
+//! sides write at the same time, direct access may be faster. Only the time distinguishes the
+//! cases, so both methods are measured at intervals. The measure is the time from the start of one
+//! operation to the start of the next, which contains all waits, and for the ring those operations
+//! that found the target silent.
+//!
+//! * Group: a single operation may leave its copies to later ones, so many of them are measured.
+//! * Run: of two peers that write to each other, neither gains from direct access while the other
+//!   takes the ring. Their runs are so long that those of direct access overlap.
+//! * Backoff: each run that the challenger loses doubles the interval to its next one.
+
+/// Length in bytes of the longest operation that always takes the ring.
+const ALWAYS_MAX: usize = 8 * 1024;
+/// Number of length classes above it, by powers of two. The last one holds all longer operations.
+const CLASSES: usize = 3;
+/// Bytes of a group. With less, most of a group lies in the ring, uncopied, when it is measured.
+const GROUP_BYTES: usize = 128 * 1024;
+/// Groups of a run. The first half is not measured, since both peers have to begin it. With fewer,
+/// the runs of two peers do not overlap.
+const RUN: u32 = 16;
+/// Groups of the method in use between two runs of the challenger, the measured run included. With
+/// fewer, the challenger costs more. Multiplied by at most `1 << MISSES_MAX`.
+const INTERVAL_MIN: u32 = 128;
+/// Largest number of lost runs in a row that count: the challenger then has a sixty-fifth of all
+/// groups.
+const MISSES_MAX: u32 = 3;
+/// Divisor of the cost of the method in use: a challenger has to save at least this part (5 %).
+const MIN_GAIN: u64 = 20;
+
+/// Cost of one run: the smaller one of those of two parts of its second half, since a disturbance
+/// only raises a cost.
+#[derive(Clone, Copy, Debug, Default)]
+struct RunCost([u64; 2]);
+
+impl RunCost {
+    /// Adds the cost of group `at` of the run.
+    fn add(&mut self, at: u32, cost: u64) {
+        let part = at.checked_sub(RUN / 2).map(|at| at / (RUN / 4));
+        if let Some(sum) = part.and_then(|part| self.0.get_mut(part as usize)) {
+            *sum = sum.saturating_add(cost);
+        }
+    }
+
+    fn lowest(self) -> u64 {
+        self.0[0].min(self.0[1])
+    }
+}
+
+/// State of one length class.
+#[derive(Clone, Copy, Debug)]
+struct ClassChoice {
+    /// Whether direct access is the method in use.
+    is_direct: bool,
+    /// Number of runs that the challenger has lost in a row.
+    misses: u32,
+    /// Groups until the next run of the challenger; 0 during it.
+    left: u32,
+    /// Groups of that run so far.
+    groups: u32,
+    /// Cost of the last run of the method in use, and of the current one of the challenger.
+    costs: [RunCost; 2],
+}
+
+impl ClassChoice {
+    /// Begins with a run of the ring.
+    const FIRST: ClassChoice = ClassChoice {
+        is_direct: false,
+        misses: 0,
+        left: RUN,
+        groups: 0,
+        costs: [RunCost([0; 2]); 2],
+    };
+
+    fn takes_ring(&self) -> bool {
+        self.is_direct == (self.left == 0)
+    }
+
+    /// Notes the end of a group.
+    fn note_group(&mut self, cost: u64) {
+        let [in_use, challenger] = &mut self.costs;
+        if self.left > 0 {
+            if self.left <= RUN {
+                in_use.add(RUN - self.left, cost);
+            }
+            self.left -= 1;
+            return;
+        }
+        challenger.add(self.groups, cost);
+        self.groups += 1;
+        if self.groups < RUN {
+            return;
+        }
+        let to_beat = in_use.lowest();
+        let has_won = challenger.lowest() < to_beat - to_beat / MIN_GAIN;
+        let misses = if has_won { 0 } else { (self.misses + 1).min(MISSES_MAX) };
+        let is_direct = self.is_direct != has_won;
+        *self =
+            ClassChoice { is_direct, misses, left: INTERVAL_MIN << misses, ..ClassChoice::FIRST };
+    }
+
+    /// Begins the current run again.
+    fn restart(&mut self) {
+        self.left = self.left.max(RUN);
+        (self.groups, self.costs) = (0, Default::default());
+    }
+}
+
+/// State of the choice.
+#[derive(Debug)]
+pub(crate) struct PartsChoice {
+    classes: [ClassChoice; CLASSES],
+    /// ClassChoice of the current group.
+    current: usize,
+    /// Bytes of the current group so far.
+    bytes: usize,
+    /// Time in ticks at which it began; 0 for no group.
+    begun_ticks: u64,
+}
+
+impl Default for PartsChoice {
+    fn default() -> PartsChoice {
+        PartsChoice { classes: [ClassChoice::FIRST; CLASSES], current: 0, bytes: 0, begun_ticks: 0 }
+    }
+}
+
+impl PartsChoice {
+    /// Returns the class of operations of `len` bytes; `None` for those that have no choice.
+    fn class(len: usize) -> Option<usize> {
+        let class = (len.saturating_sub(1) / ALWAYS_MAX).checked_ilog2()?;
+        Some((class as usize).min(CLASSES - 1))
+    }
+
+    /// Whether an operation of `len` bytes that starts at `now`, in ticks, takes the ring.
+    pub(crate) fn takes_ring(&mut self, len: usize, now: u64) -> bool {
+        let Some(at) = Self::class(len) else { return true };
+        if at != self.current {
+            let former = std::mem::replace(&mut self.current, at);
+            self.classes.get_mut(former).into_iter().for_each(ClassChoice::restart);
+            self.begun_ticks = 0;
+        }
+        let Some(class) = self.classes.get_mut(at) else { return true };
+        if self.begun_ticks != 0 && self.bytes >= GROUP_BYTES {
+            let taken = now.saturating_sub(self.begun_ticks);
+            class.note_group(taken.saturating_mul(1024) / self.bytes as u64);
+            self.begun_ticks = 0;
+        }
+        if self.begun_ticks == 0 {
+            (self.begun_ticks, self.bytes) = (now, 0);
+        }
+        self.bytes += len;
+        class.takes_ring()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEN: usize = 16 * 1024;
+    /// Operations of a group.
+    const GROUP: usize = GROUP_BYTES / LEN;
+    /// Operations of the first two runs.
+    const FIRST_RUNS: usize = 2 * RUN as usize * GROUP;
+
+    /// Runs `count` operations with a fixed time per method, ring and direct. Returns the number of
+    /// those through the ring.
+    fn run(choice: &mut PartsChoice, count: usize, len: usize, ticks: [u64; 2]) -> usize {
+        let mut now = choice.begun_ticks.max(1);
+        let mut by_ring = 0;
+        for _ in 0..count {
+            let takes_ring = choice.takes_ring(len, now);
+            by_ring += usize::from(takes_ring);
+            now += ticks[usize::from(!takes_ring)];
+        }
+        by_ring
+    }
+
+    #[test]
+    fn classes_are_powers_of_two() {
+        for (len, class) in [(1, None), (8192, None), (8193, Some(0)), (16_384, Some(0))] {
+            assert_eq!(PartsChoice::class(len), class, "{len} bytes");
+        }
+        for (len, class) in [(16_385, 1), (32_768, 1), (32_769, 2), (65_536, 2), (1 << 30, 2)] {
+            assert_eq!(PartsChoice::class(len), Some(class), "{len} bytes");
+        }
+    }
+
+    #[test]
+    fn each_class_takes_the_faster_method_and_notices_a_change() {
+        let mut choice = PartsChoice::default();
+        let all = 1000 * GROUP;
+        assert_eq!(run(&mut choice, all, 8192, [20_000, 9000]), all, "no choice");
+        assert_eq!(run(&mut choice, FIRST_RUNS / 2, LEN, [9000, 20_000]), FIRST_RUNS / 2);
+        assert!(run(&mut choice, all, LEN, [9000, 20_000]) > all * 9 / 10);
+        run(&mut choice, 2 * all, LEN, [20_000, 9000]);
+        assert!(run(&mut choice, all, LEN, [20_000, 9000]) < all / 10);
+        let first_run = FIRST_RUNS / 2 / 4;
+        assert_eq!(run(&mut choice, 100, 4 * LEN, [20_000, 9000]), first_run, "another class");
+    }
+
+    #[test]
+    fn a_small_gain_changes_nothing() {
+        let mut choice = PartsChoice::default();
+        run(&mut choice, FIRST_RUNS + 1, LEN, [10_000, 9800]);
+        assert_eq!(run(&mut choice, 100, LEN, [10_000, 9800]), 100);
+    }
+
+    #[test]
+    fn two_peers_that_write_to_each_other_find_the_faster_method() {
+        // Direct access pays only if both take it.
+        let mut choices = [PartsChoice::default(), PartsChoice::default()];
+        let mut by_ring = [true; 2];
+        let mut now = 1;
+        for _ in 0..20 * FIRST_RUNS {
+            for (choice, by_ring) in choices.iter_mut().zip(&mut by_ring) {
+                *by_ring = choice.takes_ring(LEN, now);
+            }
+            now += match by_ring {
+                [true, true] => 12_000,
+                [false, false] => 9000,
+                _ => 13_000,
+            };
+        }
+        assert_eq!(by_ring, [false; 2]);
+    }
+
+    #[test]
+    fn a_group_of_several_classes_is_not_measured() {
+        let mut choice = PartsChoice::default();
+        for now in 1..10_000 {
+            let ticks = now * 100_000;
+            assert!(choice.takes_ring(LEN, ticks) && choice.takes_ring(4 * LEN, ticks + 9));
+        }
+    }
+}

@@ -286,9 +286,9 @@ static TABLE: &[Param] = &[
         name: c"rma",
         kind: ParamKind::Rma(|env| &mut env.rma),
         default: "auto",
-        help: "Path of writes of at most 4096 bytes: 'auto', by the ring while the target polls, \
-               else directly; 'ring', by the ring also if it is silent; 'direct'. A write that the \
-               target does not execute in time is withdrawn and done directly",
+        help: "Path of writes up to 64 KiB and short reads: 'auto', by the ring while the target \
+               polls, else directly; 'ring', by the ring also if it is silent; 'direct'. One that \
+               the target does not execute in time is withdrawn and done directly",
     },
     Param {
         name: c"transport",

@@ -47,7 +47,8 @@ pub(crate) fn on_record(
         kind if matches!(kind & 0xf0, wire::EAGER | wire::RTS) => {
             recv::on_record(ep, env, from, record)
         }
-        wire::FIN | wire::ACK | wire::READ_DATA => rma::on_record(ep, env, from, record),
+        wire::FIN | wire::ACK => rma::on_record(ep, env, from, record),
+        wire::READ_DATA => posted_records::on_read_data(ep, env, from, record),
         wire::CTS | wire::STREAM => fragment::on_record(ep, env, from, record),
         wire::WRITE | wire::READ | wire::RMA_EVENT | wire::ACCESS_HINT => {
             rma_target::on_record(ep, env, from, record)

@@ -20,7 +20,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::{merge, peer_conn};
 use crate::engine::protocols::posted_write_target::{self, Batch};
-use crate::engine::protocols::{atomic, atomic_inline};
+use crate::engine::protocols::{atomic, atomic_inline, posted_records};
 use crate::engine::tables::peer_table::{PeerTable, source_in};
 use crate::engine::tables::recv_queues::RecvQueues;
 use crate::engine::tables::tag_match::{PlainRecv, PostedRecv};
@@ -306,14 +306,14 @@ fn end_one_sided(ep: &mut Endpoint, env: &mut Env<'_>, at: usize, count: usize) 
     DirectPoll::OneSided
 }
 
-/// Handles one-sided records at the front of a ring: a batch of posted writes, or short atomics and
-/// their replies. Returns their number; `None` if the ring needs a full poll.
+/// Handles one-sided records at the front of a ring: a batch of posted operations, or short atomics
+/// and replies. Returns their number; `None` if the ring needs a full poll.
 #[inline]
 pub(crate) fn execute_front(ep: &mut Endpoint, env: &mut Env<'_>, link: Link) -> Option<usize> {
     let Link { conn, peer, .. } = link;
     let next = ep.links.conn(conn)?.rx().next_kind();
-    let is_write = next.is_some_and(posted_write_target::is_posted_write);
-    if !is_write && !next.is_some_and(is_short_atomic) {
+    let is_posted = next.is_some_and(posted_write_target::is_posted);
+    if !is_posted && !next.is_some_and(is_short) {
         return ep.links.conn(conn).is_some_and(|c| !c.rx().ready()).then_some(0);
     }
     if ep.links.rx_closed || ep.peers.at(peer).over_reply_limit() {
@@ -323,8 +323,8 @@ pub(crate) fn execute_front(ep: &mut Endpoint, env: &mut Env<'_>, link: Link) ->
     // The record that ends a wait is probably the only one. A look at the next one would wait for
     // its cache line, which the initiator has prefetched.
     let most = if link.empty == 0 { BATCH } else { 1 };
-    if !is_write {
-        return take_atomics(ep, env, (conn, peer), most);
+    if !is_posted {
+        return take_short(ep, env, (conn, peer), most);
     }
     match posted_write_target::execute(ep, env, (conn, peer), most) {
         Batch::Handled(count) => Some(count),
@@ -332,17 +332,17 @@ pub(crate) fn execute_front(ep: &mut Endpoint, env: &mut Env<'_>, link: Link) ->
     }
 }
 
-/// Whether a record is an atomic in one line, the reply to one, or the report that such were
-/// executed.
+/// Whether a record is an atomic in one line, the reply to one or to a read, or the report that
+/// such atomics were executed.
 #[inline(always)]
-fn is_short_atomic(kind: u8) -> bool {
-    matches!(kind, wire::ATOMIC_LINE | wire::ATOMIC_REPLY | wire::DONE)
+fn is_short(kind: u8) -> bool {
+    matches!(kind, wire::ATOMIC_LINE | wire::ATOMIC_REPLY | wire::DONE | wire::READ_DATA)
 }
 
-/// Handles at most `most` short atomics at the front of a ring, of which there is one. Returns
+/// Handles at most `most` short records at the front of a ring, of which there is one. Returns
 /// their number; `None` if the first one has to be left to a full poll.
 #[inline(never)]
-fn take_atomics(
+fn take_short(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     from: (ConnId, PeerId),
@@ -354,12 +354,13 @@ fn take_atomics(
         // Used in place: a move loads wider than the record was stored (store-forwarding stall).
         let next = c.rx().peek();
         let Ok(Some(record)) = &next else { break };
-        if !is_short_atomic(record.kind) {
+        if !is_short(record.kind) {
             break;
         }
         // A record that fails or causes a panic stays, and a full poll ends its connection.
         let handled = catch_unwind(AssertUnwindSafe(|| match record.kind {
             wire::ATOMIC_REPLY => atomic::on_record(ep, env, from, record),
+            wire::READ_DATA => posted_records::on_read_data(ep, env, from, record),
             _ => atomic_inline::on_record(ep, env, from, record),
         }));
         if !matches!(handled, Ok(Ok(()))) {

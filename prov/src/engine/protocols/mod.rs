@@ -30,6 +30,8 @@ pub(crate) mod network_rma;
 pub(crate) mod network_rma_end;
 pub(crate) mod parting;
 pub(crate) mod posted_parts;
+pub(crate) mod posted_read;
+pub(crate) mod posted_read_target;
 pub(crate) mod posted_records;
 pub(crate) mod posted_write;
 pub(crate) mod posted_write_target;

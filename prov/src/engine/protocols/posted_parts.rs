@@ -13,7 +13,7 @@ use crate::engine::protocols::posted_records::{
     POSTED_MAX, await_space, is_reported, push_record, serve,
 };
 use crate::engine::tables::op_table::FLAG_PART;
-use crate::engine::tables::posted_writes::{WritableRegion, WriteInParts};
+use crate::engine::tables::posted_writes::{PostingRegion, WriteInParts};
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
@@ -29,7 +29,7 @@ pub(crate) fn push_all(
     env: &mut Env<'_>,
     to: (ConnId, PeerId),
     a: &RmaArgs<'_>,
-) -> Option<WritableRegion> {
+) -> Option<PostingRegion> {
     let segment = *a.rma.first()?;
     let (mut offset, mut last_region) = (0, None);
     while offset < segment.len {
@@ -37,7 +37,7 @@ pub(crate) fn push_all(
             // The peer, if it posts writes too, would otherwise take this side for silent.
             serve(ep, env, to.0, to.1);
         }
-        let region = await_space(ep, env, to, &segment);
+        let region = await_space(ep, env, to, &segment, true);
         let len = (segment.len - offset).min(POSTED_MAX);
         let is_pushed = region.is_some() && push_one(ep, to, a, (offset, len));
         if !is_pushed {

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Records of posted writes in the ring of their initiator: waits for space, ends, and withdrawals.
+//! Records of posted writes and reads in the ring of their initiator: waits for space, ends, and
+//! withdrawals.
 //!
 //! A record ends when the target has executed it. If the target is silent, records are withdrawn,
 //! some at each poll, and this side executes them directly, in order.
 //!
-//! Not here: the writes (`posted_write`, `posted_parts`).
+//! Not here: the operations (`posted_write`, `posted_parts`, `posted_read`).
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libfabric_sys as fi;
 use scif::{Access, ConnId, Connection};
 use scif_ring::SHORT_BODY_MAX;
 use scif_ring::copy::{Mem, ticks};
+use scif_ring::spsc::Record;
 
 use crate::base::env::{self, RmaPath};
 use crate::base::errno::Errno;
@@ -20,11 +24,14 @@ use crate::engine::protocols::posted_write_target::{self, Batch};
 use crate::engine::protocols::rma;
 use crate::engine::protocols::rma_target::{self, place, right};
 use crate::engine::protocols::window_rma::RmaKind;
-use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, FLAG_PART};
-use crate::engine::tables::posted_writes::WritableRegion;
+use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, FLAG_PART, FLAG_READ};
+use crate::engine::tables::posted_writes::PostingRegion;
 use crate::engine::tables::write_queue::PostedWrite;
 use crate::engine::types::args::{EpConfig, RmaArgs, RmaIov};
+use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::stats::Stats;
+use crate::engine::types::wire;
 
 /// Largest write in bytes that is posted as one record. With more, records take the slower path of
 /// long bodies through the ring. With fewer, writes up to this size take the longer path of parts.
@@ -39,7 +46,7 @@ const WITHDRAWN_MAX: usize = 4;
 pub(crate) const SERVED_MAX: usize = 64;
 /// Interval, in direct operations, at which one of them also executes writes of the peer. A smaller
 /// interval makes writes to a silent target slower.
-pub(crate) const SERVED_EVERY: u64 = 4;
+const SERVED_EVERY: u64 = 4;
 /// Interval, in operations, at which one of them also publishes the time of a poll; a multiple of
 /// `SERVED_EVERY`. With a smaller interval, peers lose the cache line of that time more often.
 const SHOWN_EVERY: u64 = 8;
@@ -50,27 +57,34 @@ pub(crate) fn is_reported(cfg: &EpConfig, a: &RmaArgs<'_>) -> bool {
     a.flags & (fi::FI_COMPLETION | FLAG_DEFERRED_WORK) != 0 || cfg.cntr_write.is_some()
 }
 
+/// Whether a direct operation also executes operations of the peer.
+#[inline]
+pub(crate) fn is_service_due(stats: &Stats) -> bool {
+    stats.rma.ops % SERVED_EVERY == 0
+}
+
 /// Waits for space in the ring for one more record while the target executes writes. Returns the
-/// region of `segment`; `None` if no write to it can be posted.
+/// region of `segment`; `None` if no operation on it can be posted. `write`: it is a write.
 pub(crate) fn await_space(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     (conn, peer): (ConnId, PeerId),
     segment: &RmaIov,
-) -> Option<WritableRegion> {
+    write: bool,
+) -> Option<PostingRegion> {
     let path = ep.cfg.rma_path;
     let produced = ep.links.conn(conn)?.tx().produced();
     wait_for(ep, env, peer, |ep| ep.peers.at(peer).rma.posted.is_full(produced));
     if ep.peers.at(peer).rma.posted.is_full(produced)
         || ep.peers.own == Some(peer)
-        || rma_target::waits_for_messages(ep, conn, peer, true)
+        || rma_target::waits_for_messages(ep, conn, peer, write)
     {
         return None;
     }
     wait_for_reserve(ep, env, conn, peer);
     let c = ep.links.conn(conn)?;
     // Withdrawn records stay in the ring of a silent target, and must not fill it.
-    writable_region(c, path, segment).filter(|_| c.tx().has_reserve())
+    region_of(c, path, segment, write).filter(|_| c.tx().has_reserve())
 }
 
 /// Pushes one record by `push`, which returns the position of its body: write `a` to `segment`.
@@ -101,15 +115,20 @@ pub(crate) fn push_record(
 /// Returns the region of `segment`, if the target seems to poll, and the key is permitted and not
 /// mapped here.
 #[inline]
-fn writable_region(c: &Connection, path: RmaPath, segment: &RmaIov) -> Option<WritableRegion> {
+fn region_of(
+    c: &Connection,
+    path: RmaPath,
+    segment: &RmaIov,
+    write: bool,
+) -> Option<PostingRegion> {
     let reachable = c.memory().access() == Access::ProcessVm && env::env().process_vm;
     if !c.is_up() || !c.is_direct() || !reachable && path != RmaPath::Ring || !c.is_polled() {
         return None;
     }
     let (slot, generation, entry) = c.keys()?.find(segment.key)?;
     let is_plain = entry.window == 0 && !c.is_mapped(segment.key, (slot, generation));
-    place(&entry, segment, right(true)).ok().filter(|_| is_plain)?;
-    Some(WritableRegion { key: segment.key, start: entry.start, len: entry.len })
+    place(&entry, segment, right(write)).ok().filter(|_| is_plain)?;
+    Some(PostingRegion { key: segment.key, start: entry.start, len: entry.len })
 }
 
 /// Returns the length in bytes of the words before a payload in the head: key, address, CQ data.
@@ -124,16 +143,50 @@ pub(crate) fn serve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: Pe
         return false;
     }
     let mut left = SERVED_MAX;
-    while let Batch::Handled(count) = posted_write_target::execute(ep, env, (conn, peer), left) {
-        left = left.saturating_sub(count);
-        if left == 0 {
-            break;
+    while left > 0 {
+        match posted_write_target::execute(ep, env, (conn, peer), left) {
+            Batch::Handled(count) => left = left.saturating_sub(count),
+            Batch::Other if take_reply(ep, env, (conn, peer)) => left -= 1,
+            _ => break,
         }
     }
     if ep.stats.rma.ops % SHOWN_EVERY == 0 {
         ep.links.sock.bell().set_polled(scif::now_ns());
     }
     left < SERVED_MAX
+}
+
+/// Handles data that a read requested. They may end the read, and prove that earlier writes are
+/// executed, which are therefore completed first.
+pub(crate) fn on_read_data(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    from: (ConnId, PeerId),
+    record: &Record,
+) -> Result<(), RecordError> {
+    let front = ep.peers.at(from.1).rma.posted.writes.front();
+    if front.is_some_and(|write| write.info().flags & FLAG_READ == 0) {
+        complete_executed(ep, env, from.1);
+    }
+    rma::on_record(ep, env, from, record)
+}
+
+/// Handles the reply to a read at the front of a ring. Returns false if there is none, or a full
+/// poll has to handle it.
+#[cold]
+fn take_reply(ep: &mut Endpoint, env: &mut Env<'_>, from: (ConnId, PeerId)) -> bool {
+    let Some(c) = ep.links.conn(from.0) else { return false };
+    let Ok(Some(record)) = c.rx().peek() else { return false };
+    if record.kind != wire::READ_DATA {
+        return false;
+    }
+    // A record that causes a panic stays, and a full poll ends its connection.
+    let handled = catch_unwind(AssertUnwindSafe(|| on_read_data(ep, env, from, &record)));
+    let is_handled = matches!(handled, Ok(Ok(())));
+    if let Some(c) = ep.links.conn(from.0).filter(|_| is_handled) {
+        c.rx().advance();
+    }
+    is_handled
 }
 
 /// Completes the writes that the target has executed. Withdraws some of the others if the target
@@ -191,7 +244,7 @@ pub(crate) fn settle(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) {
 /// Waits while `is_due` is true and the target executes writes or they can be withdrawn. Meanwhile
 /// executes writes of the peer.
 #[inline]
-fn wait_for(
+pub(crate) fn wait_for(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
@@ -235,7 +288,7 @@ pub(crate) fn complete_executed(ep: &mut Endpoint, env: &mut Env<'_>, peer: Peer
     }
 }
 
-/// Ends a record: completes its write, unless that has other records.
+/// Ends a record: completes its write, unless that has other records, or a read that has failed.
 #[inline(always)]
 fn end_record(
     ep: &mut Endpoint,
@@ -244,11 +297,22 @@ fn end_record(
     (number, info): (u64, CompletionInfo),
     err: Errno,
 ) {
-    if info.flags & FLAG_PART == 0 {
+    if info.flags & (FLAG_PART | FLAG_READ) == 0 {
         completion::tx_complete(ep, env, info, err);
-    } else {
+    } else if info.flags & FLAG_READ == 0 {
         end_part(ep, env, peer, (number, info), err);
+    } else if err != 0 {
+        // Without an error, the reply ends the read.
+        end_read(ep, env, peer, info, err);
     }
+}
+
+/// Ends a read without a reply of the target.
+#[cold]
+fn end_read(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, info: CompletionInfo, err: Errno) {
+    let bytes = &mut ep.peers.at_mut(peer).rma.read_bytes;
+    *bytes = bytes.saturating_sub(info.len as u64);
+    completion::finish_op(ep, env, peer, info.context as u64, err);
 }
 
 /// Returns the error of executed write `number`, or 0 if it succeeded.
@@ -300,15 +364,27 @@ fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     has_ended
 }
 
-/// Executes a withdrawn write. Returns false if the target must execute it.
+/// Executes a withdrawn operation. Returns false if the target must execute it.
 fn execute(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     (conn, peer): (ConnId, PeerId),
     write: &PostedWrite,
 ) -> bool {
-    let Some(c) = ep.links.conn(conn) else { return false };
     let len = write.segment.len;
+    if write.info().flags & FLAG_READ != 0 {
+        let id = write.info().context as u64;
+        // Without an operation, the connection has ended.
+        let Some(into) = ep.ops.get_mut(id).map(|op| op.iov.clone()) else { return true };
+        let kind = RmaKind { write: false, inject: false };
+        let done = rma::reach(ep, peer, conn, kind, into.as_slice(), &[write.segment]);
+        if done.is_ok() {
+            ep.stats.writes.withdrawn.add(len);
+            end_read(ep, env, peer, write.info(), 0);
+        }
+        return done.is_ok();
+    }
+    let Some(c) = ep.links.conn(conn) else { return false };
     let payload = match write.body {
         Some(position) => c.tx().published_body(position, len),
         None => c.tx().published_head(write.number).sub(words_before(write.data), len),

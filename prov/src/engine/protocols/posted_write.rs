@@ -24,8 +24,9 @@ use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::posted_parts::{self, PARTS_MAX};
+use crate::engine::protocols::posted_read;
 use crate::engine::protocols::posted_records::{
-    POSTED_MAX, SERVED_EVERY, await_space, is_reported, now_ticks, progress, push_record, serve,
+    POSTED_MAX, await_space, is_reported, is_service_due, now_ticks, progress, push_record, serve,
     settle, words_before,
 };
 use crate::engine::protocols::rma;
@@ -85,7 +86,9 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
     if ep.cfg.rma_path == RmaPath::Direct {
         return rma::post(ep, env, peer, a);
     }
-    if a.write && try_post(ep, env, peer, a) {
+    let is_posted =
+        if a.write { try_post(ep, env, peer, a) } else { posted_read::try_post(ep, env, peer, a) };
+    if is_posted {
         return Ok(());
     }
     settle(ep, env, peer);
@@ -123,8 +126,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
         by_ring &= posted.takes_parts(len, now_ticks());
     }
     by_ring |= path == RmaPath::Ring;
-    let is_served = ep.stats.rma.ops % SERVED_EVERY == 0;
-    if !by_ring && is_served || posted.is_poll_due(produced) {
+    if posted.is_poll_due(produced) || !by_ring && is_service_due(&ep.stats) {
         serve(ep, env, conn, peer);
         progress(ep, env, peer);
     }
@@ -132,7 +134,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
         return false;
     }
     let region = if len <= POSTED_MAX {
-        let Some(region) = await_space(ep, env, (conn, peer), segment) else { return false };
+        let Some(region) = await_space(ep, env, (conn, peer), segment, true) else { return false };
         let is_reported = is_reported(&ep.cfg, a);
         let to = (conn, peer);
         let is_pushed = push_record(ep, to, (a, segment), is_reported, |c| push(c, a, len));

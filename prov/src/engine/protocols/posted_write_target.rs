@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Posted writes, as target: execution of the records in the ring.
+//! Posted writes, as target: execution of the records in the ring, with posted reads among them.
 //!
 //! The initiator may withdraw records that are not executed yet, so each batch of them asks the
-//! ring for permission (`scif_ring::spsc::Execution`).
+//! ring for permission (`scif_ring::spsc::Execution`). Not here: reads (`posted_read_target`).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -14,6 +14,7 @@ use scif_ring::spsc::{Execution, InlineHandler, InlineRecord, PollOutcome, Recor
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
+use crate::engine::protocols::posted_read_target::{self, ReadAttempt};
 use crate::engine::protocols::rma_target;
 use crate::engine::types::args::Effect;
 use crate::engine::types::peer_id::PeerId;
@@ -67,9 +68,15 @@ struct Executor<'a> {
     executed: &'a mut Executed,
 }
 
+/// Whether a record is a posted write or read.
+#[inline(always)]
+pub(crate) fn is_posted(kind: u8) -> bool {
+    is_posted_write(kind) || kind == wire::POSTED_READ
+}
+
 /// Whether a record is a posted write.
 #[inline(always)]
-pub(crate) fn is_posted_write(kind: u8) -> bool {
+fn is_posted_write(kind: u8) -> bool {
     kind & !(wire::LAST_PART | wire::DATA | wire::PART | wire::INLINE) == wire::POSTED_WRITE
 }
 
@@ -125,17 +132,17 @@ impl InlineHandler for Executor<'_> {
 /// Result of the execution of records at the front of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Batch {
-    /// Number of posted writes that were handled.
+    /// Number of posted operations that were handled.
     Handled(usize),
-    /// The next record is no posted write, or there is none.
+    /// The next record is no posted operation, or there is none.
     Other,
-    /// The initiator is about to execute the next write.
+    /// The initiator is about to execute the next operation, or the reply to a read has to wait.
     Held,
-    /// A write caused a panic, and stays in the ring.
+    /// An operation caused a panic, and stays in the ring.
     Panicked,
 }
 
-/// Executes at most `most` posted writes at the front of a ring.
+/// Executes at most `most` posted operations at the front of a ring.
 pub(crate) fn execute(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
@@ -144,7 +151,7 @@ pub(crate) fn execute(
 ) -> Batch {
     let now = ep.links.clock_ticks();
     let Some(c) = ep.links.conn(conn) else { return Batch::Other };
-    if !c.rx().next_kind().is_some_and(is_posted_write) {
+    if !c.rx().next_kind().is_some_and(is_posted) {
         return Batch::Other;
     }
     ep.peers.at_mut(peer).rma.posted.note_heard(now);
@@ -152,7 +159,7 @@ pub(crate) fn execute(
     if begun == Execution::Hold {
         return Batch::Held;
     }
-    let mut count = 0;
+    let (mut count, mut is_blocked) = (0, false);
     // Inner panic boundary, as for other records. An initiator must not wait for an execution that
     // has panicked.
     let handled = catch_unwind(AssertUnwindSafe(|| match begun {
@@ -160,9 +167,15 @@ pub(crate) fn execute(
             let mut last = None;
             let mut bytes = 0;
             while count < most.min(BATCH) && bytes < BATCH_BYTES {
-                let Some(len) = execute_one(ep, env, (conn, peer), &mut last) else { break };
+                match execute_one(ep, env, (conn, peer), &mut last) {
+                    Attempt::Executed(len) => bytes += len,
+                    Attempt::Blocked => {
+                        is_blocked = true;
+                        break;
+                    }
+                    Attempt::Other => break,
+                }
                 count += 1;
-                bytes += len;
             }
         }
         _ => {
@@ -179,12 +192,13 @@ pub(crate) fn execute(
     }
     match (handled, count) {
         (Err(_), _) => Batch::Panicked,
+        (Ok(()), 0) if is_blocked => Batch::Held,
         (Ok(()), 0) => Batch::Other,
         (Ok(()), count) => Batch::Handled(count),
     }
 }
 
-/// Frees the next posted write, if its initiator has executed it. Returns false otherwise.
+/// Frees the next posted operation, if its initiator has executed it. Returns false otherwise.
 #[cold]
 fn skip_one(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
     let Some(c) = ep.links.conn(conn) else { return false };
@@ -192,6 +206,9 @@ fn skip_one(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) ->
         return false;
     }
     let Ok(Some(record)) = c.rx().peek() else { return false };
+    if record.kind == wire::POSTED_READ {
+        return posted_read_target::skip(ep, env, (conn, peer), &record);
+    }
     let Some((written, _)) = parse(&record) else { return false };
     c.rx().advance();
     note_written(ep, env, peer, written);
@@ -207,26 +224,45 @@ fn note_written(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, written: Exe
     }
 }
 
-/// Executes the next posted write. Returns its length, or `None` if there is none.
+/// Result of the attempt to execute the next record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Attempt {
+    /// Number of bytes that were copied.
+    Executed(usize),
+    /// The reply to a read has to wait.
+    Blocked,
+    /// The record is no valid posted operation, or there is none.
+    Other,
+}
+
+/// Executes the next posted operation.
 #[inline(always)]
 fn execute_one(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     (conn, peer): (ConnId, PeerId),
     last: &mut Option<LastRegion>,
-) -> Option<usize> {
+) -> Attempt {
     let mut executed = Executed::default();
-    let c = ep.links.conn(conn)?;
-    let kind = c.rx().next_kind()?;
+    let Some(c) = ep.links.conn(conn) else { return Attempt::Other };
+    let Some(kind) = c.rx().next_kind() else { return Attempt::Other };
+    if kind == wire::POSTED_READ {
+        return match posted_read_target::execute(ep, env, (conn, peer)) {
+            ReadAttempt::Replied(len) => Attempt::Executed(len),
+            ReadAttempt::Blocked => Attempt::Blocked,
+            ReadAttempt::Invalid => Attempt::Other,
+        };
+    }
     let executor = Executor { mrs: env.mrs, last, executed: &mut executed };
     let outcome =
         if kind & wire::INLINE != 0 { c.poll_inline(executor) } else { c.poll_body(executor) };
     match outcome {
-        PollOutcome::Empty => return None,
+        PollOutcome::Empty => return Attempt::Other,
         PollOutcome::Consumed => {}
         PollOutcome::Unhandled => {
-            let record = c.rx().peek().ok()??;
-            executed = execute_any(env.mrs, &record)?;
+            let Ok(Some(record)) = c.rx().peek() else { return Attempt::Other };
+            let Some(done) = execute_any(env.mrs, &record) else { return Attempt::Other };
+            executed = done;
             c.rx().advance();
         }
     }
@@ -235,7 +271,7 @@ fn execute_one(
     } else {
         note_written(ep, env, peer, executed);
     }
-    Some(executed.len)
+    Attempt::Executed(executed.len)
 }
 
 /// Reads a posted write of any shape, with its address. `None`: the record is no posted write.

@@ -19,6 +19,9 @@ pub(crate) const FLAG_DEFERRED_WORK: u64 = fi::FI_TRIGGER;
 /// last one. No transmit operation accepts this flag from the application.
 pub(crate) const FLAG_PART: u64 = fi::FI_PEEK;
 
+/// Flag of a record that is a posted read, whose context is the number of its operation.
+pub(crate) const FLAG_READ: u64 = fi::FI_DISCARD;
+
 /// Destination of the report of queued work in progress.
 #[derive(Debug)]
 pub(crate) struct Note {

@@ -46,15 +46,15 @@ const HEARD_TICKS: u64 = 25_000;
 /// since the previous one. With fewer, a target that never polls delays more writes.
 const DISTANCES: (u32, u32) = (16, 1 << 16);
 
-/// Region that permits writes, as the target's key table showed it.
+/// Region of posted operations, as the target's key table showed it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WritableRegion {
+pub(crate) struct PostingRegion {
     pub(crate) key: u64,
     pub(crate) start: u64,
     pub(crate) len: u64,
 }
 
-impl WritableRegion {
+impl PostingRegion {
     /// Whether `segment` is a part of the region.
     #[inline(always)]
     fn contains(&self, segment: &RmaIov) -> bool {
@@ -104,7 +104,7 @@ pub(crate) struct PostedWrites {
     /// the records known to be consumed; else 0.
     pub(crate) only_writes_end: u64,
     /// Region of the last write that passed every check, while the target is prompt.
-    pub(crate) last_region: Option<WritableRegion>,
+    pub(crate) last_region: Option<PostingRegion>,
     /// Number of writes since then that repeated it.
     pub(crate) repeats: u32,
     /// Number of polls of the endpoint before the last of these.
@@ -240,7 +240,7 @@ impl PostedWrites {
     #[inline]
     pub(crate) fn note_served(&mut self, now: u64) {
         if now.saturating_sub(self.stall.begun) < POSTING_TICKS {
-            self.stall.counted_from = now;
+            self.stall.counted_from = self.stall.counted_from.max(now);
         }
     }
 
@@ -261,6 +261,7 @@ impl PostedWrites {
         self.direct_left = 0;
         self.silent_since = None;
         self.heard_ticks = self.heard_ticks.max(now);
+        self.note_served(now);
     }
 
     /// Notes that the target, which published its last poll at `polled`, executed its records late:
@@ -362,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_write_repeats_the_last_one_while_the_target_is_prompt() {
-        let region = WritableRegion { key: 5, start: 100, len: 16 };
+        let region = PostingRegion { key: 5, start: 100, len: 16 };
         let mut posted =
             PostedWrites { last_region: Some(region), only_writes_end: 10, ..Default::default() };
         let repeats = |posted: &PostedWrites, key, addr, len| {

@@ -31,12 +31,12 @@ pub(crate) struct WindowStats {
     pub dma: Path,
 }
 
-/// Counters of writes by the ring that the target executes without a reply.
+/// Counters of writes and reads by the ring that this side may withdraw.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
 #[repr(C)]
 pub(crate) struct WriteStats {
     pub posted: Path,
-    /// Writes that this side executed after all.
+    /// Records of them that this side executed after all.
     pub withdrawn: Path,
 }
 

@@ -18,6 +18,9 @@ pub(crate) const RTS: u8 = 0x50;
 /// Write executed by the target, without a reply: {key, addr} and CQ data if [`DATA`], + payload.
 /// The low bits are [`LAST_PART`], [`DATA`], [`PART`] and [`INLINE`].
 pub(crate) const POSTED_WRITE: u8 = 0x60;
+/// Read executed by the target, which replies by [`READ_DATA`]: {key, addr, op, len}. Like a
+/// [`POSTED_WRITE`], the initiator may withdraw it.
+pub(crate) const POSTED_READ: u8 = 0x70;
 /// Low bit of [`EAGER`] and [`RTS`]: the header begins with a tag.
 pub(crate) const TAGGED: u8 = 1;
 /// Low bit: the header carries remote CQ data.
@@ -66,7 +69,7 @@ pub(crate) const CM_TAKEN: u8 = 0x23;
 pub(crate) const WRITE: u8 = 0x10;
 /// Part of an RMA read executed by the target: {key, addr, op, offset, len, flags}.
 pub(crate) const READ: u8 = 0x11;
-/// Fragment of data requested by a [`READ`]: {op, offset} + body.
+/// Fragment of data requested by a [`READ`] or [`POSTED_READ`]: {op, offset} + body.
 pub(crate) const READ_DATA: u8 = 0x12;
 /// Atomic executed by the target: {op, data, operation, datatype, kind, segments, bytes} + body.
 pub(crate) const ATOMIC: u8 = 0x13;

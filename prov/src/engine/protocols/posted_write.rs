@@ -92,7 +92,9 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
         return Ok(());
     }
     settle(ep, env, peer);
-    if a.flags & FLAG_DEFERRED_WORK == 0 && is_executing(ep, peer) {
+    // Some records of a write in parts may be in the ring already, so it is not refused.
+    let in_parts = a.write && (POSTED_MAX + 1..=PARTS_MAX).contains(&total_len(a.iov));
+    if a.flags & FLAG_DEFERRED_WORK == 0 && !in_parts && is_executing(ep, peer) {
         // Without this return, the operation would take the slower path of records with an
         // acknowledgement. So would all later ones until it is acknowledged.
         return Err(fi::FI_EAGAIN);

@@ -2,12 +2,13 @@
 //! Pending operations of a peer: their limit, their order, and fences.
 
 use libfabric_sys as fi;
-use scif::ConnId;
 use scif::trace::{EventKind, TraceEvent};
+use scif::{ConnId, Connection};
 
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::tables::pending::PendingOp;
+use crate::engine::tables::posted_writes::PostedWrites;
 use crate::engine::types::peer_id::PeerId;
 
 /// Result of an attempt to start an operation.
@@ -44,9 +45,25 @@ pub(crate) fn fence_passed(ep: &mut Endpoint, peer: PeerId) -> bool {
     p.tx.is_none_or(|conn| are_messages_consumed(ep, conn, peer))
 }
 
-/// Whether the peer has consumed all records sent over `conn`, withdrawn writes aside.
+/// Whether the peer has consumed all records sent over `conn`, posted operations and replies to
+/// reads aside.
 pub(crate) fn are_messages_consumed(ep: &mut Endpoint, conn: ConnId, peer: PeerId) -> bool {
-    let only_writes_end = ep.peers.at(peer).rma.posted.only_writes_end;
+    let one_sided_end = ep.peers.at(peer).rma.posted.one_sided_end;
     let Some(c) = ep.links.conn(conn) else { return true };
-    only_writes_end == c.tx().produced() || c.tx().all_consumed()
+    one_sided_end == c.tx().produced() || c.tx().all_consumed()
+}
+
+/// Pushes by `push` a record for which RMA operations behind it need not wait: a posted operation,
+/// or the reply to a read. Returns an error if the ring has no space.
+#[inline(always)]
+pub(crate) fn push_one_sided<T, E>(
+    c: &mut Connection,
+    posted: &mut PostedWrites,
+    push: impl FnOnce(&mut Connection) -> Result<T, E>,
+) -> Result<T, E> {
+    let number = c.tx().produced();
+    let follows = posted.one_sided_end == number || c.tx().all_consumed();
+    let pushed = push(c)?;
+    posted.one_sided_end = if follows { number + 1 } else { 0 };
+    Ok(pushed)
 }

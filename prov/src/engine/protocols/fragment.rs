@@ -12,6 +12,7 @@ use scif_ring::spsc::Record;
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
+use crate::engine::peers::tx_queue;
 use crate::engine::protocols::rendezvous;
 use crate::engine::tables::incoming::RndvState;
 use crate::engine::tables::op_table::{CtsReason, OpKind};
@@ -109,6 +110,15 @@ fn on_stream(
     Ok(())
 }
 
+/// Pushes replies to reads of `peer` that found no space, and the payloads before them.
+pub(crate) fn push_replies(ep: &mut Endpoint, peer: PeerId) {
+    let p = ep.peers.at(peer);
+    let is_next = p.queue.control.is_empty() && !p.queue.streams.is_empty();
+    if let Some(conn) = p.tx.filter(|_| is_next) {
+        progress(ep, peer, conn);
+    }
+}
+
 /// Pushes fragments to `peer`, the oldest payload first. Returns true if any entered the ring.
 pub(crate) fn progress(ep: &mut Endpoint, peer: PeerId, conn: ConnId) -> bool {
     let mut pushed = false;
@@ -145,7 +155,9 @@ pub(crate) fn progress(ep: &mut Endpoint, peer: PeerId, conn: ConnId) -> bool {
                 let n = (bytes.len() - *done).min(BODY_MAX);
                 let head = Head::new().word(*op).word(*offset + *done as u64);
                 let piece = bytes.get(*done..*done + n).unwrap_or_default();
-                let sent = c.tx().push_slice(wire::READ_DATA, head.as_slice(), piece);
+                let sent = tx_queue::push_one_sided(c, &mut p.rma.posted, |c| {
+                    c.tx().push_slice(wire::READ_DATA, head.as_slice(), piece)
+                });
                 if sent.is_ok() {
                     *done += n;
                 }

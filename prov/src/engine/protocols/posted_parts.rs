@@ -13,7 +13,7 @@ use crate::engine::protocols::posted_records::{
     POSTED_MAX, await_space, is_reported, push_record, serve,
 };
 use crate::engine::tables::op_table::FLAG_PART;
-use crate::engine::tables::posted_writes::{PostingRegion, WriteInParts};
+use crate::engine::tables::posted_writes::{Posting, WriteInParts};
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire;
@@ -22,16 +22,16 @@ use crate::engine::types::wire;
 /// the ring.
 pub(crate) const PARTS_MAX: usize = 64 * 1024;
 
-/// Pushes all records of a write, and waits for space in the ring meanwhile. Returns the region of
-/// its key; `None` if another path has to execute the whole write.
+/// Pushes all records of a write, and waits for space in the ring meanwhile. If that fails, another
+/// path has to execute the whole write.
 pub(crate) fn push_all(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     to: (ConnId, PeerId),
     a: &RmaArgs<'_>,
-) -> Option<PostingRegion> {
-    let segment = *a.rma.first()?;
-    let (mut offset, mut last_region) = (0, None);
+) -> Posting {
+    let Some(segment) = a.rma.first().copied() else { return Posting::Untouched };
+    let (mut offset, mut posting) = (0, Posting::Untouched);
     while offset < segment.len {
         if offset > 0 {
             // The peer, if it posts writes too, would otherwise take this side for silent.
@@ -39,18 +39,18 @@ pub(crate) fn push_all(
         }
         let region = await_space(ep, env, to, &segment, true);
         let len = (segment.len - offset).min(POSTED_MAX);
-        let is_pushed = region.is_some() && push_one(ep, to, a, (offset, len));
-        if !is_pushed {
-            if offset > 0 {
-                // Its records that are still in the ring then end without a report.
-                ep.peers.at_mut(to.1).rma.posted.parts.pop_back();
+        let Some(region) = region.filter(|_| push_one(ep, to, a, (offset, len))) else {
+            if offset == 0 {
+                return Posting::Untouched;
             }
-            return None;
-        }
-        last_region = region;
+            // Its records that are still in the ring then end without a report.
+            ep.peers.at_mut(to.1).rma.posted.parts.pop_back();
+            return Posting::Begun;
+        };
+        posting = Posting::Done(region);
         offset += len;
     }
-    last_region
+    posting
 }
 
 /// Pushes one record of a write: `len` bytes from `offset` on. Returns false if the ring has no

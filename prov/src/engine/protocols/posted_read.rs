@@ -20,6 +20,8 @@ use crate::engine::protocols::posted_records::{
     await_space, is_service_due, progress, push_record, serve, wait_for,
 };
 use crate::engine::tables::op_table::{CompletionInfo, FLAG_READ, OpKind, OutstandingOp};
+use crate::engine::tables::peer::POSTED_READ_WINDOW;
+use crate::engine::tables::posted_writes::Posting;
 use crate::engine::types::args::RmaArgs;
 use crate::engine::types::iov::Iov;
 use crate::engine::types::peer_id::PeerId;
@@ -27,28 +29,24 @@ use crate::engine::types::wire;
 
 /// Largest read in bytes that is posted. Longer ones gain little, since the bytes are copied twice.
 const READ_MAX: usize = 4096;
-/// Largest number of bytes of replies to one peer's reads on their way. With more, replies fill the
-/// ring, and the target cannot execute further reads.
-const REPLIES_MAX: u64 = scif_ring::RING_DATA_BYTES as u64 / 2;
 
-/// Posts a read. Returns false if it has to take another path.
+/// Posts a read, unless it has to take another path.
 pub(crate) fn try_post(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     peer: PeerId,
     a: &RmaArgs<'_>,
-) -> bool {
-    let ([segment], [local]) = (a.rma, a.iov) else { return false };
+) -> Posting {
+    let ([segment], [local]) = (a.rma, a.iov) else { return Posting::Untouched };
     let len = segment.len;
     if len == 0 || len > READ_MAX || local.len() != len || a.flags & fi::FI_FENCE != 0 {
-        return false;
+        return Posting::Untouched;
     }
     let p = ep.peers.at_mut(peer);
     // Operations that the target has to execute precede this one in the ring.
-    let Some(conn) = p.tx.filter(|_| p.queue.is_quiet() && p.rma.outstanding == 0) else {
-        return false;
-    };
-    let Some(c) = ep.links.conn(conn) else { return false };
+    let is_next = p.queue.is_quiet() && p.rma.outstanding == 0 && !p.over_reply_limit();
+    let Some(conn) = p.tx.filter(|_| is_next) else { return Posting::Untouched };
+    let Some(c) = ep.links.conn(conn) else { return Posting::Untouched };
     let produced = c.tx().produced();
     let by_ring = p.rma.posted.take_ring(|| c.polled_ns()) || ep.cfg.rma_path == RmaPath::Ring;
     if p.rma.posted.is_poll_due(produced) || !by_ring && is_service_due(&ep.stats) {
@@ -56,19 +54,18 @@ pub(crate) fn try_post(
         progress(ep, env, peer);
     }
     if !by_ring {
-        return false;
+        return Posting::Untouched;
     }
-    let has_space =
-        |ep: &mut Endpoint| ep.peers.at(peer).rma.read_bytes + len as u64 <= REPLIES_MAX;
-    wait_for(ep, env, peer, |ep| !has_space(ep) && !ep.peers.at(peer).rma.posted.is_empty());
-    if !has_space(ep) || await_space(ep, env, (conn, peer), segment, false).is_none() {
-        return false;
-    }
+    let has_credit =
+        |ep: &mut Endpoint| ep.peers.at(peer).rma.read_bytes + len as u64 <= POSTED_READ_WINDOW;
+    wait_for(ep, env, peer, |ep| !has_credit(ep) && !ep.peers.at(peer).rma.posted.is_empty());
+    let region = await_space(ep, env, (conn, peer), segment, false);
+    let Some(region) = region.filter(|_| has_credit(ep)) else { return Posting::Untouched };
     let info =
         CompletionInfo { op_kind: OpKind::Read, context: a.context, flags: a.flags, tag: 0, len };
     let op = OutstandingOp::new(peer, info, Iov::new(a.iov));
     let id = ep.ops.insert(OutstandingOp { left: len, ..op });
-    let Ok(context) = usize::try_from(id) else { return false };
+    let Ok(context) = usize::try_from(id) else { return Posting::Untouched };
     let entry = RmaArgs { context, flags: FLAG_READ, data: None, ..*a };
     let words = [segment.key, segment.addr, id, len as u64];
     let push = |c: &mut Connection| {
@@ -77,22 +74,24 @@ pub(crate) fn try_post(
     };
     if !push_record(ep, (conn, peer), (&entry, segment), true, push) {
         ep.ops.remove(id);
-        return false;
+        return Posting::Untouched;
     }
     ep.peers.at_mut(peer).rma.read_bytes += len as u64;
     ep.stats.rma.add(len);
     ep.stats.writes.posted.add(len);
     ep.peers.note(peer, || TraceEvent::new(EventKind::Read, 0, len, a.context as u64));
     key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
-    true
+    Posting::Done(region)
 }
 
 #[cfg(test)]
 mod tests {
+    use scif::ConnId;
     use scif_ring::copy::Mem;
 
     use super::*;
     use crate::engine::progress;
+    use crate::engine::protocols::posted_write_target::Batch;
     use crate::engine::protocols::{posted_records, posted_write, posted_write_target};
     use crate::engine::tests::{
         Bed, buffer, bytes_of, completed, poll_until, post_write, posting_pair,
@@ -172,25 +171,118 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_without_space_is_withdrawn() {
+    fn a_reply_without_space_follows_later() {
         let (mut pair, memory) = posting_pair(64);
         memory.copy_from_slice(&[6; 64]);
         pair[1].run(progress::progress);
-        let (peer, from) = (pair[1].peer(), pair[0].peer());
-        let conn = pair[1].ep.peers.at(peer).tx.unwrap();
-        let tx = pair[1].ep.links.conn(conn).unwrap().tx();
-        let hint = wire::Head::new().word(1).word(0);
-        while tx.push_head(wire::ACCESS_HINT, hint.as_slice()).is_ok() {}
+        let (peer, conn) = fill_ring(&mut pair[1]);
         let local = buffer(vec![0; 8]);
         read(&mut pair[0], 0, local);
+        post_write(&mut pair[0], (5, 0), &[buffer(vec![7; 8])], None);
         let execute = |ep: &mut Endpoint, env: &mut Env<'_>| {
             posted_write_target::execute(ep, env, (conn, peer), 8)
         };
-        assert_eq!(pair[1].run(execute), posted_write_target::Batch::Held);
-        while pair[0].ep.stats.writes.withdrawn.ops == 0 {
-            pair[0].run(|ep, env| posted_records::progress(ep, env, from));
+        assert_eq!(pair[1].run(execute), Batch::Handled(2));
+        assert_eq!((bytes_of(&memory)[0], bytes_of(&local)[0]), (7, 0));
+        let done = [completed(&mut pair, 0).context, completed(&mut pair, 0).context];
+        assert_eq!((done, bytes_of(&local)[0]), ([3, 4], 6), "bytes of before the write");
+        assert_eq!(pair[1].ep.peers.at(peer).queue.reply_bytes, 0);
+    }
+
+    /// Fills the ring to the peer with records. Returns the peer and its connection.
+    fn fill_ring(bed: &mut Bed) -> (PeerId, ConnId) {
+        let peer = bed.peer();
+        let conn = bed.ep.peers.at(peer).tx.unwrap();
+        let tx = bed.ep.links.conn(conn).unwrap().tx();
+        let hint = wire::Head::new().word(1).word(0);
+        while tx.push_head(wire::ACCESS_HINT, hint.as_slice()).is_ok() {}
+        (peer, conn)
+    }
+
+    /// Each ring is full and begins with a read, which cannot be withdrawn. So each reply needs
+    /// space that only the other side can free, by the execution of its read.
+    #[test]
+    fn reads_of_both_sides_end_behind_full_rings() {
+        let (mut pair, _memory) = posting_pair(64);
+        pair[0].register(&[buffer(vec![3; 64])]);
+        pair[1].ep.cfg.rma_path = RmaPath::Ring;
+        let into = [buffer(vec![0; 8]), buffer(vec![0; 8])];
+        pair.iter_mut().for_each(|bed| bed.run(progress::progress));
+        for (bed, local) in pair.iter_mut().zip(&into) {
+            read(bed, 0, local.sub(0, 8).unwrap());
+            let peer = bed.peer();
+            bed.ep.peers.at_mut(peer).rma.outstanding = 1;
+            post_write(bed, (5, 8), &[buffer(vec![7; 8])], None);
+            assert_eq!(bed.ep.stats.writes.posted.ops, 2);
+            fill_ring(bed);
         }
-        assert_eq!((completed(&mut pair, 0).context, bytes_of(&local)[0]), (4, 6));
+        for at in [0, 1] {
+            let done = [completed(&mut pair, at).context, completed(&mut pair, at).context];
+            assert_eq!((done[0].min(done[1]), done[0].max(done[1])), (3, 4));
+        }
+        assert_eq!((bytes_of(&into[0])[0], bytes_of(&into[1])[0]), (0, 3));
+    }
+
+    /// The target only posts, so that no full poll pushes its replies.
+    #[test]
+    fn a_reply_without_space_follows_while_the_target_posts() {
+        let (mut pair, memory) = posting_pair(64);
+        memory.copy_from_slice(&[6; 64]);
+        pair[0].register(&[buffer(vec![3; 64])]);
+        pair.iter_mut().for_each(|bed| bed.run(progress::progress));
+        let (peer, conn) = fill_ring(&mut pair[1]);
+        let local = buffer(vec![0; 8]);
+        read(&mut pair[0], 0, local);
+        pair[1].run(|ep, env| serve(ep, env, conn, peer));
+        assert_eq!(pair[1].ep.peers.at(peer).queue.streams.len(), 1);
+        (0..1000).for_each(|_| pair[0].run(progress::progress));
+        pair[1].run(|ep, env| serve(ep, env, conn, peer));
+        (0..1000).for_each(|_| pair[0].run(progress::progress));
+        assert_eq!((pair[0].completion().unwrap().unwrap().context, bytes_of(&local)[0]), (4, 6));
+    }
+
+    #[test]
+    fn a_read_before_operations_of_the_target_is_withdrawn_and_a_write_behind_stays() {
+        let (mut pair, memory) = posting_pair(64);
+        let (local, peer) = (buffer(vec![0; 8]), pair[0].peer());
+        memory.copy_from_slice(&[6; 64]);
+        read(&mut pair[0], 0, local);
+        pair[0].ep.peers.at_mut(peer).rma.outstanding = 1;
+        post_write(&mut pair[0], (5, 0), &[buffer(vec![7; 8])], None);
+        assert_eq!(pair[0].ep.stats.writes.posted.ops, 2);
+        let done = loop {
+            pair[0].run(progress::progress);
+            if let Some(done) = pair[0].completion() {
+                break done;
+            }
+        };
+        assert_eq!((done.unwrap().context, bytes_of(&local)[0]), (4, 6));
+        for _ in 0..1000 {
+            pair[0].run(progress::progress);
+        }
+        assert!(pair[0].completion().is_none());
+        assert_eq!((bytes_of(&memory)[0], pair[0].ep.stats.writes.withdrawn.ops), (6, 1));
+        pair[0].ep.peers.at_mut(peer).rma.outstanding = 0;
+        assert_eq!((completed(&mut pair, 0).context, bytes_of(&memory)[0]), (3, 7));
+    }
+
+    #[test]
+    fn a_reply_that_completes_a_write_ends_the_wait_for_the_target() {
+        let (mut pair, _memory) = posting_pair(64);
+        let peer = pair[0].peer();
+        post_write(&mut pair[0], (5, 0), &[buffer(vec![7; 8])], None);
+        read(&mut pair[0], 0, buffer(vec![0; 8]));
+        // The first poll without progress begins the wait.
+        pair[0].run(|ep, env| posted_records::progress(ep, env, peer));
+        pair[1].run(progress::progress);
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let conn = pair[0].ep.peers.at(peer).tx.unwrap();
+        assert!(pair[0].run(|ep, env| serve(ep, env, conn, peer)));
+        assert!(pair[0].completion().is_some() && pair[0].completion().is_some());
+        post_write(&mut pair[0], (5, 0), &[buffer(vec![7; 8])], None);
+        pair[0].run(|ep, env| posted_records::progress(ep, env, peer));
+        assert_eq!(pair[0].ep.stats.writes.withdrawn.ops, 0, "the wait has begun anew");
+        assert_eq!(completed(&mut pair, 0).context, 3);
     }
 
     #[test]

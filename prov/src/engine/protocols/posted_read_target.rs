@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Posted reads, as target: the reply with the bytes.
 //!
-//! A read is executed when its reply is in the ring. If that has no space, the read stays, so that
-//! its initiator may withdraw it.
+//! A read is executed when its bytes are taken. If the ring has no space for them, a copy follows
+//! later. So a read never blocks the records behind it.
 
 use libfabric_sys as fi;
 use scif::ConnId;
@@ -13,6 +13,7 @@ use scif_ring::spsc::Record;
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
+use crate::engine::peers::tx_queue;
 use crate::engine::protocols::rma_target;
 use crate::engine::types::args::Effect;
 use crate::engine::types::peer_id::PeerId;
@@ -38,45 +39,33 @@ impl ReadRequest {
     }
 }
 
-/// Result of the attempt to execute the read at the front of a ring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadAttempt {
-    /// Number of bytes in the reply.
-    Replied(usize),
-    /// The reply has to wait.
-    Blocked,
-    /// The record is no valid read.
-    Invalid,
-}
-
-/// Executes the read at the front of a ring, and frees its record.
+/// Executes the read at the front of a ring, and frees its record. Returns the number of bytes in
+/// the reply; `None` if the record is no valid read.
 pub(crate) fn execute(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     (conn, peer): (ConnId, PeerId),
-) -> ReadAttempt {
-    let Some(c) = ep.links.conn(conn) else { return ReadAttempt::Invalid };
-    let Ok(Some(record)) = c.rx().peek() else { return ReadAttempt::Invalid };
-    let Some(read) = ReadRequest::parse(&record) else { return ReadAttempt::Invalid };
+) -> Option<usize> {
+    let record = ep.links.conn(conn)?.rx().peek().ok()??;
+    let read = ReadRequest::parse(&record)?;
     let replied = match env.mrs.piece(read.key, read.addr, read.len, fi::FI_REMOTE_READ) {
         Ok(Some(from)) => reply(ep, peer, read.op, &[from]),
         Ok(None) => {
             let mut from = Vec::new();
-            match env.mrs.check(read.key, read.addr, read.len, fi::FI_REMOTE_READ, &mut from) {
-                Ok(()) => reply(ep, peer, read.op, &from),
-                Err(err) => return refuse(ep, conn, err),
-            }
+            let found = env.mrs.check(read.key, read.addr, read.len, fi::FI_REMOTE_READ, &mut from);
+            found.and_then(|()| reply(ep, peer, read.op, &from))
         }
-        Err(err) => return refuse(ep, conn, err),
+        Err(err) => Err(err),
     };
-    if !replied {
-        return ReadAttempt::Blocked;
-    }
-    if let Some(c) = ep.links.conn(conn) {
-        c.rx().advance();
+    let c = ep.links.conn(conn)?;
+    c.rx().advance();
+    if let Err(err) = replied {
+        // The initiator finds the error.
+        c.rx().note_failure(u16::try_from(err).unwrap_or(1));
+        return Some(0);
     }
     note_read(ep, env, peer, read);
-    ReadAttempt::Replied(usize::try_from(read.len).unwrap_or(0))
+    usize::try_from(read.len).ok()
 }
 
 /// Frees the read at the front of a ring, which its initiator has executed. Returns false if it is
@@ -96,32 +85,24 @@ pub(crate) fn skip(
     true
 }
 
-/// Frees a read that the region does not permit. The initiator finds the error.
-#[cold]
-fn refuse(ep: &mut Endpoint, conn: ConnId, err: Errno) -> ReadAttempt {
-    if let Some(c) = ep.links.conn(conn) {
-        c.rx().advance();
-        c.rx().note_failure(u16::try_from(err).unwrap_or(1));
-    }
-    ReadAttempt::Replied(0)
-}
-
-/// Pushes the reply. Returns false if it has to wait for space or for earlier replies.
-fn reply(ep: &mut Endpoint, peer: PeerId, op: u64, from: &[Mem]) -> bool {
-    let p = ep.peers.at(peer);
-    let Some(conn) = p.tx.filter(|_| p.queue.control.is_empty()) else { return false };
-    let Some(c) = ep.links.conn(conn) else { return false };
-    let pushed = match from {
-        [one] => c.tx().push_body(wire::READ_DATA, [op, 0], 2, one),
-        many => {
-            let head = Head::new().word(op).word(0);
-            c.tx().push(wire::READ_DATA, head.as_slice(), many, 0, total_len(many))
+/// Sends the reply, or queues a copy of the bytes behind earlier replies.
+fn reply(ep: &mut Endpoint, peer: PeerId, op: u64, from: &[Mem]) -> Result<(), Errno> {
+    let p = ep.peers.at_mut(peer);
+    let is_next = p.queue.control.is_empty() && p.queue.streams.is_empty();
+    if let Some(c) = p.tx.filter(|_| is_next).and_then(|id| ep.links.conn(id)) {
+        let pushed = tx_queue::push_one_sided(c, &mut p.rma.posted, |c| match from {
+            [one] => c.tx().push_body(wire::READ_DATA, [op, 0], 2, one),
+            many => {
+                let head = Head::new().word(op).word(0);
+                c.tx().push(wire::READ_DATA, head.as_slice(), many, 0, total_len(many))
+            }
+        });
+        if pushed.is_ok() {
+            c.notify();
+            return Ok(());
         }
-    };
-    if pushed.is_ok() {
-        c.notify();
     }
-    pushed.is_ok()
+    rma_target::queue_reply(ep, peer, (op, 0), from).ok_or(fi::FI_ENOMEM)
 }
 
 /// Notes a read that took place, in the order of the ring.

@@ -20,6 +20,8 @@ use crate::base::errno::Errno;
 use crate::engine::completions::completion;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
+use crate::engine::peers::tx_queue;
+use crate::engine::protocols::fragment;
 use crate::engine::protocols::posted_write_target::{self, Batch};
 use crate::engine::protocols::rma;
 use crate::engine::protocols::rma_target::{self, place, right};
@@ -72,19 +74,27 @@ pub(crate) fn await_space(
     segment: &RmaIov,
     write: bool,
 ) -> Option<PostingRegion> {
-    let path = ep.cfg.rma_path;
-    let produced = ep.links.conn(conn)?.tx().produced();
-    wait_for(ep, env, peer, |ep| ep.peers.at(peer).rma.posted.is_full(produced));
-    if ep.peers.at(peer).rma.posted.is_full(produced)
-        || ep.peers.own == Some(peer)
-        || rma_target::waits_for_messages(ep, conn, peer, write)
-    {
+    if ep.peers.own == Some(peer) {
         return None;
     }
-    wait_for_reserve(ep, env, conn, peer);
-    let c = ep.links.conn(conn)?;
-    // Withdrawn records stay in the ring of a silent target, and must not fill it.
-    region_of(c, path, segment, write).filter(|_| c.tx().has_reserve())
+    // A direct operation would first wait until all posted ones are executed.
+    wait_for(ep, env, peer, |ep| {
+        !ep.peers.at(peer).rma.posted.is_empty() && lacks_space(ep, (conn, peer))
+    });
+    if lacks_space(ep, (conn, peer)) || rma_target::waits_for_messages(ep, conn, peer, write) {
+        return None;
+    }
+    let path = ep.cfg.rma_path;
+    region_of(ep.links.conn(conn)?, path, segment, write)
+}
+
+/// Whether the ring has no space for one more posted operation. Withdrawn records stay in the ring
+/// of a silent target, and must not fill it, so a reserve remains.
+#[inline]
+fn lacks_space(ep: &mut Endpoint, (conn, peer): (ConnId, PeerId)) -> bool {
+    let Some(c) = ep.links.conn(conn) else { return true };
+    let (produced, has_reserve) = (c.tx().produced(), c.tx().has_reserve());
+    !has_reserve || ep.peers.at(peer).rma.posted.is_full(produced)
 }
 
 /// Pushes one record by `push`, which returns the position of its body: write `a` to `segment`.
@@ -99,13 +109,11 @@ pub(crate) fn push_record(
 ) -> bool {
     let Some(c) = ep.links.conn(conn) else { return false };
     let p = ep.peers.at_mut(peer);
-    let number = c.tx().produced();
-    let follows = p.rma.posted.only_writes_end == number || c.tx().all_consumed();
-    let Some(body) = push(c) else { return false };
-    let is_behind = p.rma.outstanding > 0;
+    let (number, is_behind) = (c.tx().produced(), p.rma.outstanding > 0);
     let posted = &mut p.rma.posted;
-    posted.follows_operations |= is_behind;
-    posted.only_writes_end = if follows { number + 1 } else { 0 };
+    let pushed = tx_queue::push_one_sided(c, posted, |c| push(c).ok_or(()));
+    let Ok(body) = pushed else { return false };
+    posted.note_position(number, is_behind);
     c.notify();
     posted.writes.push(number, a, segment, body, is_reported);
     ep.peers.mark_posted(peer, is_reported);
@@ -139,17 +147,16 @@ pub(crate) fn words_before(data: Option<u64>) -> usize {
 /// Executes the writes of a peer for a caller that may post many operations without a poll. Two
 /// such callers would otherwise wait for each other. Returns whether there were any.
 pub(crate) fn serve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) -> bool {
-    if ep.links.rx_closed {
-        return false;
-    }
     let mut left = SERVED_MAX;
-    while left > 0 {
+    while left > 0 && !ep.links.rx_closed && !ep.peers.at(peer).over_reply_limit() {
         match posted_write_target::execute(ep, env, (conn, peer), left) {
             Batch::Handled(count) => left = left.saturating_sub(count),
             Batch::Other if take_reply(ep, env, (conn, peer)) => left -= 1,
             _ => break,
         }
     }
+    // A caller that only posts gets no full poll, which would push them.
+    fragment::push_replies(ep, peer);
     if ep.stats.rma.ops % SHOWN_EVERY == 0 {
         ep.links.sock.bell().set_polled(scif::now_ns());
     }
@@ -166,7 +173,7 @@ pub(crate) fn on_read_data(
 ) -> Result<(), RecordError> {
     let front = ep.peers.at(from.1).rma.posted.writes.front();
     if front.is_some_and(|write| write.info().flags & FLAG_READ == 0) {
-        complete_executed(ep, env, from.1);
+        complete(ep, env, from.1);
     }
     rma::on_record(ep, env, from, record)
 }
@@ -193,29 +200,46 @@ fn take_reply(ep: &mut Endpoint, env: &mut Env<'_>, from: (ConnId, PeerId)) -> b
 /// has been silent for too long; returns true if that fails. Called by each poll while writes are
 /// posted.
 pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
-    let has_moved = complete_executed(ep, env, peer);
-    let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    if posted.is_empty() && !has_moved || !posted.note_poll(has_moved, now_ticks) {
+    if complete(ep, env, peer) {
         return false;
     }
-    let conn = ep.peers.at(peer).tx;
-    let polled = conn.and_then(|id| ep.links.conn(id)).map_or(0, |c| c.polled_ns());
-    let posted = &mut ep.peers.at_mut(peer).rma.posted;
-    if has_moved {
-        posted.note_late(polled);
+    let rma = &mut ep.peers.at_mut(peer).rma;
+    let Some(oldest) = rma.posted.writes.front().map(|write| write.number) else { return false };
+    if !rma.posted.note_poll(false, now_ticks) {
         return false;
     }
-    if must_stay(ep, peer) {
-        ep.peers.at_mut(peer).rma.posted.end_withdrawal();
+    let end = rma.posted.staying_from(rma.outstanding);
+    if oldest >= end {
+        rma.posted.end_withdrawal();
         return true;
     }
+    let polled = polled_ns(ep, peer);
     ep.peers.at_mut(peer).rma.posted.note_withdrawal(polled);
-    let is_stuck = !run_withdrawal(ep, env, peer);
+    let is_stuck = !run_withdrawal(ep, env, peer, end);
     let posted = &mut ep.peers.at_mut(peer).rma.posted;
     if is_stuck || posted.is_empty() {
         posted.end_withdrawal();
     }
     is_stuck
+}
+
+/// Completes the writes that the target has executed, and judges the time that it took. Returns
+/// whether there were any.
+#[inline]
+fn complete(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
+    let has_moved = complete_executed(ep, env, peer);
+    if has_moved && ep.peers.at_mut(peer).rma.posted.note_poll(true, now_ticks) {
+        let polled = polled_ns(ep, peer);
+        ep.peers.at_mut(peer).rma.posted.note_late(polled);
+    }
+    has_moved
+}
+
+/// Returns the published time of the target's last poll; 0 without a connection.
+#[cold]
+fn polled_ns(ep: &mut Endpoint, peer: PeerId) -> u64 {
+    let conn = ep.peers.at(peer).tx;
+    conn.and_then(|id| ep.links.conn(id)).map_or(0, |c| c.polled_ns())
 }
 
 /// Returns the time in ticks, from the clock where the processor has no counter.
@@ -225,14 +249,6 @@ pub(crate) fn now_ticks() -> u64 {
         0 => scif::now_ns() * 5 / 2,
         now => now,
     }
-}
-
-/// Whether the posted writes must stay in the ring, because some follow operations that the target
-/// has not executed.
-fn must_stay(ep: &mut Endpoint, peer: PeerId) -> bool {
-    let rma = &mut ep.peers.at_mut(peer).rma;
-    rma.posted.follows_operations &= rma.outstanding > 0;
-    rma.posted.follows_operations
 }
 
 /// Completes all posted writes to `peer` before a direct operation, if possible.
@@ -256,16 +272,6 @@ pub(crate) fn wait_for(
             ep.peers.at_mut(peer).rma.posted.note_served(now_ticks());
         }
     }
-}
-
-/// Waits for space in the ring while the target executes writes. A direct operation instead would
-/// wait until all of them are executed, and then take longer.
-#[inline]
-fn wait_for_reserve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: PeerId) {
-    wait_for(ep, env, peer, |ep| {
-        !ep.peers.at(peer).rma.posted.is_empty()
-            && ep.links.conn(conn).is_some_and(|c| !c.tx().has_reserve())
-    });
 }
 
 /// Completes the writes that the target has executed. Returns whether there were any.
@@ -325,12 +331,12 @@ fn error_of(ep: &mut Endpoint, conn: ConnId, peer: PeerId, number: u64) -> Errno
     Errno::from(failure).max(1)
 }
 
-/// Withdraws the writes that the target has not executed, and executes at most [`WITHDRAWN_MAX`] of
-/// them directly. The others are given back to the target, so that this side soon polls again. If
-/// the target is still executing, all are given back. If a direct access fails, its write and all
-/// later ones are. Returns whether any write has ended.
+/// Withdraws the writes before record `staying_from` that the target has not executed, and executes
+/// at most [`WITHDRAWN_MAX`] of them directly. The others are given back to the target, so that
+/// this side soon polls again. If the target is still executing, all are given back. If a direct
+/// access fails, its write and all later ones are. Returns whether any write has ended.
 #[cold]
-fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
+fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, staying_from: u64) -> bool {
     let Some(conn) = ep.peers.at(peer).tx else { return false };
     let Some(c) = ep.links.conn(conn) else { return false };
     c.tx().begin_withdrawal();
@@ -346,7 +352,7 @@ fn run_withdrawal(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId) -> bool {
     let mut has_ended = complete_executed(ep, env, peer);
     let (mut given_back, mut left) = (end, WITHDRAWN_MAX);
     while let Some(write) = ep.peers.at(peer).rma.posted.writes.front().copied() {
-        let is_ours = is_withdrawn && left > 0 && write.number < end;
+        let is_ours = is_withdrawn && left > 0 && write.number < end.min(staying_from);
         if !is_ours || !execute(ep, env, (conn, peer), &write) {
             given_back = write.number.min(end);
             break;

@@ -31,6 +31,7 @@ use crate::engine::protocols::posted_records::{
 };
 use crate::engine::protocols::rma;
 use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
+use crate::engine::tables::posted_writes::{Posting, PostingRegion};
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
@@ -66,7 +67,8 @@ pub(crate) fn post_again(ep: &mut Endpoint, env: &Env<'_>, a: &RmaArgs<'_>) -> R
     }
     let Some(body) = push_plain(c, segment, payload, a.data) else { return Ok(false) };
     c.notify();
-    posted.only_writes_end = number + 1;
+    posted.one_sided_end = number + 1;
+    posted.note_position(number, false);
     posted.repeats += 1;
     let is_reported = is_reported(&ep.cfg, a);
     posted.writes.push(number, a, segment, body, is_reported);
@@ -86,15 +88,16 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
     if ep.cfg.rma_path == RmaPath::Direct {
         return rma::post(ep, env, peer, a);
     }
-    let is_posted =
-        if a.write { try_post(ep, env, peer, a) } else { posted_read::try_post(ep, env, peer, a) };
-    if is_posted {
+    let posting = match a.write {
+        true => try_post(ep, env, peer, a),
+        false => posted_read::try_post(ep, env, peer, a),
+    };
+    if matches!(posting, Posting::Done(_)) {
         return Ok(());
     }
     settle(ep, env, peer);
-    // Some records of a write in parts may be in the ring already, so it is not refused.
-    let in_parts = a.write && (POSTED_MAX + 1..=PARTS_MAX).contains(&total_len(a.iov));
-    if a.flags & FLAG_DEFERRED_WORK == 0 && !in_parts && is_executing(ep, peer) {
+    let is_untouched = matches!(posting, Posting::Untouched);
+    if a.flags & FLAG_DEFERRED_WORK == 0 && is_untouched && is_executing(ep, peer) {
         // Without this return, the operation would take the slower path of records with an
         // acknowledgement. So would all later ones until it is acknowledged.
         return Err(fi::FI_EAGAIN);
@@ -110,17 +113,17 @@ fn is_executing(ep: &mut Endpoint, peer: PeerId) -> bool {
     conn.and_then(|id| ep.links.conn(id)).is_some_and(|c| c.tx().is_consumer_executing())
 }
 
-/// Posts a write. Returns false if it has to take another path.
-fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>) -> bool {
-    let [segment] = a.rma else { return false };
+/// Posts a write, unless it has to take another path.
+fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>) -> Posting {
+    let [segment] = a.rma else { return Posting::Untouched };
     let len = segment.len;
     if len > PARTS_MAX || total_len(a.iov) != len || a.flags & fi::FI_FENCE != 0 {
-        return false;
+        return Posting::Untouched;
     }
     let p = ep.peers.at_mut(peer);
     // Operations that the target has to execute precede this one in the ring.
-    let Some(conn) = p.tx.filter(|_| p.queue.is_quiet()) else { return false };
-    let Some(c) = ep.links.conn(conn) else { return false };
+    let Some(conn) = p.tx.filter(|_| p.queue.is_quiet()) else { return Posting::Untouched };
+    let Some(c) = ep.links.conn(conn) else { return Posting::Untouched };
     let (path, produced) = (ep.cfg.rma_path, c.tx().produced());
     let posted = &mut p.rma.posted;
     let mut by_ring = posted.take_ring(|| c.polled_ns());
@@ -133,18 +136,27 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
         progress(ep, env, peer);
     }
     if !by_ring {
-        return false;
+        return Posting::Untouched;
     }
-    let region = if len <= POSTED_MAX {
-        let Some(region) = await_space(ep, env, (conn, peer), segment, true) else { return false };
+    let to = (conn, peer);
+    let posting = if len <= POSTED_MAX {
+        let region = await_space(ep, env, to, segment, true);
         let is_reported = is_reported(&ep.cfg, a);
-        let to = (conn, peer);
-        let is_pushed = push_record(ep, to, (a, segment), is_reported, |c| push(c, a, len));
-        is_pushed.then_some(region)
+        let mut push = || push_record(ep, to, (a, segment), is_reported, |c| push(c, a, len));
+        region.filter(|_| push()).map_or(Posting::Untouched, Posting::Done)
     } else {
-        posted_parts::push_all(ep, env, (conn, peer), a)
+        posted_parts::push_all(ep, env, to, a)
     };
-    let Some(region) = region else { return false };
+    if let Posting::Done(region) = posting {
+        note_posted(ep, peer, a, region);
+    }
+    posting
+}
+
+/// Notes a write to `region` whose records are in the ring.
+#[inline]
+fn note_posted(ep: &mut Endpoint, peer: PeerId, a: &RmaArgs<'_>, region: PostingRegion) {
+    let len = total_len(a.iov);
     let posted = &mut ep.peers.at_mut(peer).rma.posted;
     let former = posted.last_region.replace(region);
     let repeats = std::mem::take(&mut posted.repeats);
@@ -154,8 +166,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     if let Some(former) = former.filter(|_| repeats > 0) {
         key_maps::note_uses(ep, peer, former.key, repeats, UsePath::Target);
     }
-    key_maps::note_use(ep, peer, segment.key, len, UsePath::Target);
-    true
+    key_maps::note_use(ep, peer, region.key, len, UsePath::Target);
 }
 
 /// Pushes the record. Returns the position of its body, or `None` inside for a payload in the head;

@@ -14,8 +14,8 @@ use scif_ring::spsc::{Execution, InlineHandler, InlineRecord, PollOutcome, Recor
 use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
-use crate::engine::protocols::posted_read_target::{self, ReadAttempt};
 use crate::engine::protocols::rma_target;
+use crate::engine::protocols::{fragment, posted_read_target};
 use crate::engine::types::args::Effect;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Words};
@@ -136,7 +136,7 @@ pub(crate) enum Batch {
     Handled(usize),
     /// The next record is no posted operation, or there is none.
     Other,
-    /// The initiator is about to execute the next operation, or the reply to a read has to wait.
+    /// The initiator is about to execute the next operation.
     Held,
     /// An operation caused a panic, and stays in the ring.
     Panicked,
@@ -159,7 +159,7 @@ pub(crate) fn execute(
     if begun == Execution::Hold {
         return Batch::Held;
     }
-    let (mut count, mut is_blocked) = (0, false);
+    let mut count = 0;
     // Inner panic boundary, as for other records. An initiator must not wait for an execution that
     // has panicked.
     let handled = catch_unwind(AssertUnwindSafe(|| match begun {
@@ -167,14 +167,8 @@ pub(crate) fn execute(
             let mut last = None;
             let mut bytes = 0;
             while count < most.min(BATCH) && bytes < BATCH_BYTES {
-                match execute_one(ep, env, (conn, peer), &mut last) {
-                    Attempt::Executed(len) => bytes += len,
-                    Attempt::Blocked => {
-                        is_blocked = true;
-                        break;
-                    }
-                    Attempt::Other => break,
-                }
+                let Some(len) = execute_one(ep, env, (conn, peer), &mut last) else { break };
+                bytes += len;
                 count += 1;
             }
         }
@@ -189,10 +183,10 @@ pub(crate) fn execute(
             c.rx().publish_executed();
             c.rx().end_execution();
         }
+        fragment::push_replies(ep, peer);
     }
     match (handled, count) {
         (Err(_), _) => Batch::Panicked,
-        (Ok(()), 0) if is_blocked => Batch::Held,
         (Ok(()), 0) => Batch::Other,
         (Ok(()), count) => Batch::Handled(count),
     }
@@ -224,45 +218,30 @@ fn note_written(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, written: Exe
     }
 }
 
-/// Result of the attempt to execute the next record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Attempt {
-    /// Number of bytes that were copied.
-    Executed(usize),
-    /// The reply to a read has to wait.
-    Blocked,
-    /// The record is no valid posted operation, or there is none.
-    Other,
-}
-
-/// Executes the next posted operation.
+/// Executes the next posted operation. Returns its number of bytes; `None` if the record is no
+/// valid posted operation, or there is none.
 #[inline(always)]
 fn execute_one(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
     (conn, peer): (ConnId, PeerId),
     last: &mut Option<LastRegion>,
-) -> Attempt {
+) -> Option<usize> {
     let mut executed = Executed::default();
-    let Some(c) = ep.links.conn(conn) else { return Attempt::Other };
-    let Some(kind) = c.rx().next_kind() else { return Attempt::Other };
+    let c = ep.links.conn(conn)?;
+    let kind = c.rx().next_kind()?;
     if kind == wire::POSTED_READ {
-        return match posted_read_target::execute(ep, env, (conn, peer)) {
-            ReadAttempt::Replied(len) => Attempt::Executed(len),
-            ReadAttempt::Blocked => Attempt::Blocked,
-            ReadAttempt::Invalid => Attempt::Other,
-        };
+        return posted_read_target::execute(ep, env, (conn, peer));
     }
     let executor = Executor { mrs: env.mrs, last, executed: &mut executed };
     let outcome =
         if kind & wire::INLINE != 0 { c.poll_inline(executor) } else { c.poll_body(executor) };
     match outcome {
-        PollOutcome::Empty => return Attempt::Other,
+        PollOutcome::Empty => return None,
         PollOutcome::Consumed => {}
         PollOutcome::Unhandled => {
-            let Ok(Some(record)) = c.rx().peek() else { return Attempt::Other };
-            let Some(done) = execute_any(env.mrs, &record) else { return Attempt::Other };
-            executed = done;
+            let record = c.rx().peek().ok()??;
+            executed = execute_any(env.mrs, &record)?;
             c.rx().advance();
         }
     }
@@ -271,7 +250,7 @@ fn execute_one(
     } else {
         note_written(ep, env, peer, executed);
     }
-    Attempt::Executed(executed.len)
+    Some(executed.len)
 }
 
 /// Reads a posted write of any shape, with its address. `None`: the record is no posted write.

@@ -158,18 +158,8 @@ fn on_read(
     let mut from = Vec::new();
     match env.mrs.check(key, addr, len, fi::FI_REMOTE_READ, &mut from) {
         Ok(()) => {
-            let mut bytes = zeros(total_len(&from)).ok_or(RecordError::NoMemory)?;
-            gather_into(&from, &mut bytes);
-            let data =
-                FragmentedSend::Read { op: id, offset, bytes: bytes.into_boxed_slice(), done: 0 };
-            if !ep.peers.at_mut(peer).queue.answer_read(data) {
-                return Err(RecordError::NoMemory);
-            }
-            let conn = ep.peers.at(peer).tx;
-            if let Some(conn) = conn {
-                fragment::progress(ep, peer, conn);
-            }
-            ep.peers.mark_busy(peer);
+            queue_reply(ep, peer, (id, offset), &from).ok_or(RecordError::NoMemory)?;
+            fragment::push_replies(ep, peer);
             if is_last && !failed {
                 rma_event(
                     ep,
@@ -190,6 +180,25 @@ fn on_read(
         }
     }
     Ok(())
+}
+
+/// Takes the bytes of a read, and queues them as its reply. `offset`: their distance from the begin
+/// of the read. Returns `None` if there is no memory.
+pub(crate) fn queue_reply(
+    ep: &mut Endpoint,
+    peer: PeerId,
+    (op, offset): (u64, u64),
+    from: &[Mem],
+) -> Option<()> {
+    let mut bytes = zeros(total_len(from))?;
+    gather_into(from, &mut bytes);
+    let reply = FragmentedSend::Read { op, offset, bytes: bytes.into_boxed_slice(), done: 0 };
+    let p = ep.peers.at_mut(peer);
+    if !p.queue.answer_read(reply) {
+        return None;
+    }
+    ep.peers.mark_busy(peer);
+    Some(())
 }
 
 /// Writes, as a target, completions and counters for an access to local memory.

@@ -42,6 +42,9 @@ const MAX_HONEST_REPLY_BYTES: usize = REQUEST_CREDITS as usize
     + MAX_UNACKED_MSGS as usize * ANSWER_BYTES;
 /// Bytes of reads that may be outstanding at one target. They bound the memory of its replies.
 pub(crate) const READ_WINDOW: u64 = 1024 * 1024;
+/// Bytes of replies to posted reads of one target that may be on their way, half of a ring. With
+/// more, replies fill the ring, and the target copies them once more.
+pub(crate) const POSTED_READ_WINDOW: u64 = scif_ring::RING_DATA_BYTES as u64 / 2;
 /// Number of checks whether the peer has consumed all records, after which both connections stay in
 /// use for sending. A check may fail although it has, since it publishes its consumed counters only
 /// every 64 records or when it is idle.
@@ -317,7 +320,11 @@ impl Peer {
 }
 
 const _: () = assert!(scif_ring::CLAIM_BLOCKS == 64);
-const _: () = assert!(MAX_HONEST_REPLY_BYTES as u64 + READ_WINDOW <= REPLY_QUEUE_MAX as u64);
+const _: () = {
+    // Each of the posted reads has at least one byte.
+    let posted = POSTED_READ_WINDOW * (1 + ANSWER_BYTES as u64);
+    assert!(MAX_HONEST_REPLY_BYTES as u64 + READ_WINDOW + posted <= REPLY_QUEUE_MAX as u64);
+};
 
 /// Whether the kernel denies direct copies over a connection although the user enabled them.
 pub(crate) fn is_denied(conn: &Connection) -> bool {

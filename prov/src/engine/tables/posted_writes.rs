@@ -65,6 +65,17 @@ impl PostingRegion {
     }
 }
 
+/// Result of the attempt to post an operation.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Posting {
+    /// All records are in the ring. The region is that of the operation.
+    Done(PostingRegion),
+    /// Some records are in the ring, and another path executes the whole operation.
+    Begun,
+    /// No record is in the ring.
+    Untouched,
+}
+
 /// Posted write of several records.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WriteInParts {
@@ -88,6 +99,8 @@ struct Stall {
     counted_from: u64,
     /// Time from there to the last poll.
     waited: u64,
+    /// Factor of the limits of that time at the last poll.
+    patience: u64,
 }
 
 /// Posted writes to one peer.
@@ -100,9 +113,9 @@ pub(crate) struct PostedWrites {
     choice: Option<Box<PartsChoice>>,
     /// Number of failures that were found.
     pub(crate) failures: u64,
-    /// Number of the record after the last posted write, if only posted writes lie between it and
-    /// the records known to be consumed; else 0.
-    pub(crate) only_writes_end: u64,
+    /// Number of the record after the last posted operation or reply to one, if only such records
+    /// lie between it and the records known to be consumed; else 0.
+    pub(crate) one_sided_end: u64,
     /// Region of the last write that passed every check, while the target is prompt.
     pub(crate) last_region: Option<PostingRegion>,
     /// Number of writes since then that repeated it.
@@ -114,9 +127,9 @@ pub(crate) struct PostedWrites {
     heard_ticks: u64,
     /// Published time of the last poll of a silent target; `None` while the target is prompt.
     silent_since: Option<u64>,
-    /// Whether a write follows operations that the target has to execute, so that none can be
-    /// withdrawn before these are acknowledged.
-    pub(crate) follows_operations: bool,
+    /// Number of the first record that follows operations that the target has to execute, so that
+    /// it and later ones cannot be withdrawn before these are acknowledged; `None` without such.
+    staying_from: Option<u64>,
     /// Whether writes are withdrawn, some at each poll.
     is_withdrawing: bool,
     /// Whether the target has executed a record since the last withdrawal.
@@ -151,7 +164,7 @@ impl PostedWrites {
     #[inline(always)]
     pub(crate) fn is_repeated(&self, segment: &RmaIov, produced: u64) -> bool {
         self.last_region.is_some_and(|region| region.contains(segment))
-            && self.only_writes_end == produced
+            && self.one_sided_end == produced
             && produced % CHECKPOINT != 0
             && match self.writes.front() {
                 Some(write) => produced.wrapping_sub(write.number) < POSTED_MAX,
@@ -215,7 +228,7 @@ impl PostedWrites {
     pub(crate) fn note_poll(&mut self, has_moved: bool, now: impl FnOnce() -> u64) -> bool {
         if has_moved {
             // The time since the last poll may be a pause of this side.
-            let is_late = self.stall.waited > LATE_TICKS * self.patience();
+            let is_late = self.stall.waited > LATE_TICKS * self.stall.patience;
             self.end_withdrawal();
             self.heard_ticks = ticks();
             self.has_executed = true;
@@ -223,16 +236,26 @@ impl PostedWrites {
         }
         let now = now();
         if self.stall.begun == 0 {
-            self.stall = Stall { begun: now, counted_from: now, waited: 0 };
+            self.stall = Stall { begun: now, counted_from: now, ..Stall::default() };
         }
         self.stall.waited = now.saturating_sub(self.stall.counted_from);
-        self.stall.waited > SILENT_TICKS * self.patience()
+        self.stall.patience = if self.parts.is_empty() { 1 } else { PARTS_PATIENCE };
+        self.stall.waited > SILENT_TICKS * self.stall.patience
     }
 
-    /// Returns the factor of the times after which the target counts as late or silent.
+    /// Notes that record `number` is pushed. `is_behind`: the target has yet to execute operations.
     #[inline]
-    fn patience(&self) -> u64 {
-        if self.parts.is_empty() { 1 } else { PARTS_PATIENCE }
+    pub(crate) fn note_position(&mut self, number: u64, is_behind: bool) {
+        self.staying_from = is_behind.then(|| self.staying_from.unwrap_or(number));
+    }
+
+    /// Returns the number from which on records must stay in the ring, because they follow
+    /// operations of the target. `outstanding`: number of operations that it has yet to execute.
+    pub(crate) fn staying_from(&mut self, outstanding: u32) -> u64 {
+        if outstanding == 0 {
+            self.staying_from = None;
+        }
+        self.staying_from.unwrap_or(u64::MAX)
     }
 
     /// Notes at `now`, in ticks, that this side has executed writes of the target. That took time,
@@ -348,9 +371,9 @@ mod tests {
 
     #[test]
     fn a_new_ring_begins_without_failures() {
-        let mut posted = PostedWrites { failures: 1, only_writes_end: 7, ..Default::default() };
+        let mut posted = PostedWrites { failures: 1, one_sided_end: 7, ..Default::default() };
         posted.reset_connection();
-        assert_eq!((posted.failures, posted.only_writes_end), (0, 0));
+        assert_eq!((posted.failures, posted.one_sided_end), (0, 0));
     }
 
     #[test]
@@ -365,7 +388,7 @@ mod tests {
     fn a_write_repeats_the_last_one_while_the_target_is_prompt() {
         let region = PostingRegion { key: 5, start: 100, len: 16 };
         let mut posted =
-            PostedWrites { last_region: Some(region), only_writes_end: 10, ..Default::default() };
+            PostedWrites { last_region: Some(region), one_sided_end: 10, ..Default::default() };
         let repeats = |posted: &PostedWrites, key, addr, len| {
             posted.is_repeated(&RmaIov { addr, len, key }, 10)
         };

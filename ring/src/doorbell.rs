@@ -12,6 +12,8 @@ use crate::layout::{BELL_WORDS, BellPage, LAYOUT};
 use crate::sync::{Ordering, fence};
 use core::sync::atomic::compiler_fence;
 
+/// Bit of a published time: the owner has started one-sided operations since the time before.
+const INITIATING: u64 = 1;
 /// The owner's side of the doorbell, in the product's layout.
 pub type Bell = BellOf<BELL_WORDS>;
 /// A peer's side of the doorbell, in the product's layout.
@@ -113,11 +115,13 @@ impl<const WORDS: usize> BellOf<WORDS> {
         self.page().owner.sleeping.store(u32::from(sleeping), Ordering::Relaxed);
     }
 
-    /// Publishes the time of a poll.
+    /// Publishes the time of a poll. `is_initiating`: the owner has started one-sided operations
+    /// since the time before.
     #[inline]
-    pub fn set_polled(&self, time_ns: u64) {
+    pub fn set_polled(&self, time_ns: u64, is_initiating: bool) {
         // A hint, which orders nothing.
-        self.page().polled.time_ns.store(time_ns, Ordering::Relaxed);
+        let word = time_ns & !INITIATING | if is_initiating { INITIATING } else { 0 };
+        self.page().polled.time_ns.store(word, Ordering::Relaxed);
     }
 
     /// Whether the owner last set `sleeping`, unless a peer overwrote the word.
@@ -176,6 +180,12 @@ impl<const WORDS: usize> BellHandleOf<WORDS> {
         self.page().polled.time_ns.load(Ordering::Relaxed)
     }
 
+    /// Whether the owner had then started one-sided operations since the publication before.
+    #[inline]
+    pub fn is_initiating(&self) -> bool {
+        self.polled_ns() & INITIATING != 0
+    }
+
     /// Sets a bit, counted modulo the size of the doorbell. Called after a push and
     /// `publish_fence`. Bits that are already set are not written.
     #[inline]
@@ -229,8 +239,10 @@ mod tests {
         bell.set_sleeping(false);
         assert!(!handle.sleeping());
         assert_eq!(handle.polled_ns(), 0);
-        bell.set_polled(7);
-        assert_eq!(handle.polled_ns(), 7);
+        bell.set_polled(7, false);
+        assert_eq!((handle.polled_ns(), handle.is_initiating()), (6, false));
+        bell.set_polled(6, true);
+        assert_eq!((handle.polled_ns(), handle.is_initiating()), (7, true));
     }
 
     #[test]

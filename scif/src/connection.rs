@@ -310,6 +310,13 @@ impl Connection {
         self.bell.as_ref().map_or(0, |bell| bell.handle.polled_ns())
     }
 
+    /// Whether the peer had started one-sided operations shortly before that time.
+    #[inline]
+    #[must_use]
+    pub fn is_initiating(&self) -> bool {
+        self.bell.as_ref().is_some_and(|bell| bell.handle.is_initiating())
+    }
+
     #[cold]
     fn wake_peer(&mut self, mut idle: bool) {
         if self.bell.is_none() {

@@ -101,7 +101,7 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     let now = scif::now_ns();
     let (before, expecting) = (ep.links.clock_ns(), ep.links.sock.is_expecting(now));
     ep.links.note_clock(now, expecting, ep.peers.has_unreported());
-    ep.links.sock.bell().set_polled(now);
+    ep.links.publish_poll(now, ep.stats.rma.ops);
     // Corrects the ages of receives, which the recorder then reads.
     monitor::note_tick(ep, before, now);
     if ep.peers.recorder.is_some() {

@@ -90,6 +90,8 @@ struct ClockPace {
     last_ns: u64,
     /// Time of the last one in ticks.
     last_ticks: u64,
+    /// Number of RMA operations of the endpoint at the last published poll.
+    rma_ops: u64,
 }
 
 /// Polls of the sockets.
@@ -141,7 +143,7 @@ impl LinkSet {
             armed: false,
             events: Vec::new(),
             polls: 0,
-            clock: ClockPace { every: 1, last_ns: 0, last_ticks: 0 },
+            clock: ClockPace { every: 1, last_ns: 0, last_ticks: 0, rma_ops: 0 },
             sockets: SocketPace { last_ns: 0, every_ns: EVENTS_NS.start },
             last_alive_ns: 0,
             alive_next: 0,
@@ -187,6 +189,13 @@ impl LinkSet {
             (false, false) if pending && is_rare => 1,
             (false, false) => TICK_POLLS,
         };
+    }
+
+    /// Publishes the time of a poll. `rma_ops`: number of RMA operations of the endpoint so far.
+    #[inline]
+    pub(crate) fn publish_poll(&mut self, now_ns: u64, rma_ops: u64) {
+        let before = std::mem::replace(&mut self.clock.rma_ops, rma_ops);
+        self.sock.bell().set_polled(now_ns, before != rma_ops);
     }
 
     /// Whether the sockets are to be polled at `now`. If so, notes that they are.

@@ -272,7 +272,7 @@ pub(crate) fn on_record(
     let _ = coop_parts::copy_front(c, &c.rx_claim(block), &copy, &mut ep.stats);
     c.exit();
     // This copy took longer than the interval between two polls.
-    ep.links.sock.bell().set_polled(scif::now_ns());
+    ep.links.publish_poll(scif::now_ns(), ep.stats.rma.ops);
     Ok(())
 }
 

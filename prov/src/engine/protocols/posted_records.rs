@@ -158,7 +158,7 @@ pub(crate) fn serve(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer: Pe
     // A caller that only posts gets no full poll, which would push them.
     fragment::push_replies(ep, peer);
     if ep.stats.rma.ops % SHOWN_EVERY == 0 {
-        ep.links.sock.bell().set_polled(scif::now_ns());
+        ep.links.publish_poll(scif::now_ns(), ep.stats.rma.ops);
     }
     left < SERVED_MAX
 }

@@ -128,7 +128,7 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let posted = &mut p.rma.posted;
     let mut by_ring = posted.take_ring(|| c.polled_ns());
     if len > POSTED_MAX {
-        by_ring &= posted.takes_parts(len, now_ticks());
+        by_ring &= posted.takes_parts(len, now_ticks(), || c.is_initiating());
     }
     by_ring |= path == RmaPath::Ring;
     if posted.is_poll_due(produced) || !by_ring && is_service_due(&ep.stats) {

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libfabric_sys as fi;
 use scif::ConnId;
-use scif_ring::copy::{Mem, copy_iov};
+use scif_ring::copy::{Mem, copy_iov, ticks};
 use scif_ring::spsc::{Execution, InlineHandler, InlineRecord, PollOutcome, Record};
 
 use crate::base::errno::Errno;
@@ -159,13 +159,14 @@ pub(crate) fn execute(
     if begun == Execution::Hold {
         return Batch::Held;
     }
-    let mut count = 0;
+    let (mut count, mut bytes) = (0, 0);
+    let is_timed = ep.peers.at(peer).rma.posted.times_service();
+    let begun_ticks = if is_timed { ticks() } else { 0 };
     // Inner panic boundary, as for other records. An initiator must not wait for an execution that
     // has panicked.
     let handled = catch_unwind(AssertUnwindSafe(|| match begun {
         Execution::Execute => {
             let mut last = None;
-            let mut bytes = 0;
             while count < most.min(BATCH) && bytes < BATCH_BYTES {
                 let Some(len) = execute_one(ep, env, (conn, peer), &mut last) else { break };
                 bytes += len;
@@ -182,6 +183,11 @@ pub(crate) fn execute(
         if let Some(c) = ep.links.conn(conn) {
             c.rx().publish_executed();
             c.rx().end_execution();
+        }
+        // The only record of its batch is long.
+        if count == 1 && bytes >= BATCH_BYTES {
+            let ticks = if is_timed { ticks().saturating_sub(begun_ticks) } else { 0 };
+            ep.peers.at_mut(peer).rma.posted.note_service(bytes, ticks);
         }
         fragment::push_replies(ep, peer);
     }

@@ -383,7 +383,7 @@ fn direct(
     };
     // The copy took longer than the interval between two polls, and the program probably polls
     // next. Its peers should not take it for silent.
-    ep.links.sock.bell().set_polled(scif::now_ns());
+    ep.links.publish_poll(scif::now_ns(), ep.stats.rma.ops);
     done
 }
 

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Choice for writes of some kilobytes to one polling peer: records in the ring, or direct access.
 //!
-//! Through the ring both cores copy, and no system call is made. If the cores are distant and both
-//! sides write at the same time, direct access may be faster. Only the time distinguishes the
+//! Through the ring both cores copy, and no system call is made. If both sides write at the same
+//! time, each core copies twice, and direct access may be faster. Only the time distinguishes the
 //! cases, so both methods are measured at intervals. The measure is the time from the start of one
 //! operation to the start of the next, which contains all waits, and for the ring those operations
 //! that found the target silent.
 //!
 //! * Group: a single operation may leave its copies to later ones, so many of them are measured.
-//! * Run: of two peers that write to each other, neither gains from direct access while the other
-//!   takes the ring. Their runs are so long that those of direct access overlap.
+//! * Run: the groups of one method that are measured together.
+//! * Busy target: of two peers that write to each other, each would gain from the ring, whose
+//!   second copy the other makes, and lose by direct access as long as it makes copies for the
+//!   other. So the time of these copies does not count for direct access. The ring is charged for
+//!   the copies of a busy target that makes none here.
 //! * Backoff: each run that the challenger loses doubles the interval to its next one.
 
 /// Length in bytes of the longest operation that always takes the ring.
-const ALWAYS_MAX: usize = 8 * 1024;
+const ALWAYS_MAX: usize = 4 * 1024;
 /// Number of length classes above it, by powers of two. The last one holds all longer operations.
-const CLASSES: usize = 3;
+const CLASSES: usize = 4;
 /// Bytes of a group. With less, most of a group lies in the ring, uncopied, when it is measured.
 const GROUP_BYTES: usize = 128 * 1024;
 /// Groups of a run. The first half is not measured, since both peers have to begin it. With fewer,
@@ -27,6 +30,9 @@ const INTERVAL_MIN: u32 = 128;
 /// Largest number of lost runs in a row that count: the challenger then has a sixty-fifth of all
 /// groups.
 const MISSES_MAX: u32 = 3;
+/// Interval, in executions of the target's long records, at which one is timed. With a smaller one,
+/// the readings of the clock slow these executions.
+const TIMED_EVERY: u32 = 16;
 /// Divisor of the cost of the method in use: a challenger has to save at least this part (5 %).
 const MIN_GAIN: u64 = 20;
 
@@ -118,11 +124,30 @@ pub(crate) struct PartsChoice {
     bytes: usize,
     /// Time in ticks at which it began; 0 for no group.
     begun_ticks: u64,
+    /// Bytes of the target's long records that this side has executed during the group.
+    served_bytes: usize,
+    /// Number of these executions so far, wrapping.
+    services: u32,
+    /// Average cost of one; 0 before the first.
+    copy_cost: u64,
+}
+
+/// Returns the cost of `bytes`: ticks for each KiB.
+fn cost_of(ticks: u64, bytes: usize) -> u64 {
+    ticks.saturating_mul(1024) / bytes.max(1) as u64
 }
 
 impl Default for PartsChoice {
     fn default() -> PartsChoice {
-        PartsChoice { classes: [ClassChoice::FIRST; CLASSES], current: 0, bytes: 0, begun_ticks: 0 }
+        PartsChoice {
+            classes: [ClassChoice::FIRST; CLASSES],
+            current: 0,
+            bytes: 0,
+            begun_ticks: 0,
+            served_bytes: 0,
+            services: 0,
+            copy_cost: 0,
+        }
     }
 }
 
@@ -134,7 +159,13 @@ impl PartsChoice {
     }
 
     /// Whether an operation of `len` bytes that starts at `now`, in ticks, takes the ring.
-    pub(crate) fn takes_ring(&mut self, len: usize, now: u64) -> bool {
+    /// `is_initiating`: the target starts one-sided operations itself.
+    pub(crate) fn takes_ring(
+        &mut self,
+        len: usize,
+        now: u64,
+        is_initiating: impl FnOnce() -> bool,
+    ) -> bool {
         let Some(at) = Self::class(len) else { return true };
         if at != self.current {
             let former = std::mem::replace(&mut self.current, at);
@@ -144,14 +175,43 @@ impl PartsChoice {
         let Some(class) = self.classes.get_mut(at) else { return true };
         if self.begun_ticks != 0 && self.bytes >= GROUP_BYTES {
             let taken = now.saturating_sub(self.begun_ticks);
-            class.note_group(taken.saturating_mul(1024) / self.bytes as u64);
+            let cost = cost_of(taken, self.bytes);
+            class.note_group(if !class.takes_ring() {
+                let served = self.copy_cost.saturating_mul(self.served_bytes as u64);
+                cost.saturating_sub(served / self.bytes as u64)
+            } else if self.served_bytes < self.bytes / 2 && is_initiating() {
+                cost + if self.copy_cost > 0 { self.copy_cost } else { cost }
+            } else {
+                cost
+            });
             self.begun_ticks = 0;
         }
         if self.begun_ticks == 0 {
             (self.begun_ticks, self.bytes) = (now, 0);
+            self.served_bytes = 0;
         }
         self.bytes += len;
         class.takes_ring()
+    }
+
+    /// Whether the next execution of a long record of the target is to be timed.
+    #[inline]
+    pub(crate) fn times_service(&self) -> bool {
+        self.services % TIMED_EVERY == 0
+    }
+
+    /// Notes that a long record of the target was executed here. `ticks`: its time, 0 without one.
+    pub(crate) fn note_service(&mut self, bytes: usize, ticks: u64) {
+        self.served_bytes += bytes;
+        self.services = self.services.wrapping_add(1);
+        if ticks > 0 {
+            let cost = cost_of(ticks, bytes);
+            self.copy_cost = match self.copy_cost {
+                0 => cost,
+                // An interruption must not appear as a slow copy.
+                average => (average * 7 + cost.min(average * 2)) / 8,
+            };
+        }
     }
 }
 
@@ -171,7 +231,7 @@ mod tests {
         let mut now = choice.begun_ticks.max(1);
         let mut by_ring = 0;
         for _ in 0..count {
-            let takes_ring = choice.takes_ring(len, now);
+            let takes_ring = choice.takes_ring(len, now, || false);
             by_ring += usize::from(takes_ring);
             now += ticks[usize::from(!takes_ring)];
         }
@@ -180,10 +240,10 @@ mod tests {
 
     #[test]
     fn classes_are_powers_of_two() {
-        for (len, class) in [(1, None), (8192, None), (8193, Some(0)), (16_384, Some(0))] {
+        for (len, class) in [(1, None), (4096, None), (4097, Some(0)), (8192, Some(0))] {
             assert_eq!(PartsChoice::class(len), class, "{len} bytes");
         }
-        for (len, class) in [(16_385, 1), (32_768, 1), (32_769, 2), (65_536, 2), (1 << 30, 2)] {
+        for (len, class) in [(8193, 1), (16_384, 1), (16_385, 2), (32_769, 3), (1 << 30, 3)] {
             assert_eq!(PartsChoice::class(len), Some(class), "{len} bytes");
         }
     }
@@ -192,7 +252,7 @@ mod tests {
     fn each_class_takes_the_faster_method_and_notices_a_change() {
         let mut choice = PartsChoice::default();
         let all = 1000 * GROUP;
-        assert_eq!(run(&mut choice, all, 8192, [20_000, 9000]), all, "no choice");
+        assert_eq!(run(&mut choice, all, 4096, [20_000, 9000]), all, "no choice");
         assert_eq!(run(&mut choice, FIRST_RUNS / 2, LEN, [9000, 20_000]), FIRST_RUNS / 2);
         assert!(run(&mut choice, all, LEN, [9000, 20_000]) > all * 9 / 10);
         run(&mut choice, 2 * all, LEN, [20_000, 9000]);
@@ -208,23 +268,35 @@ mod tests {
         assert_eq!(run(&mut choice, 100, LEN, [10_000, 9800]), 100);
     }
 
+    /// Runs two peers that write to each other. `ticks`: time of a copy into the ring, of one out
+    /// of it, and of a direct access. Returns whether each mostly takes the ring in the end.
+    fn run_two(ticks: [u64; 3]) -> [bool; 2] {
+        let [into, out, direct] = ticks;
+        let mut choices = [PartsChoice::default(), PartsChoice::default()];
+        // The peers do not begin at the same time.
+        let (mut times, mut by_ring) = ([1, 77 * into], [true; 2]);
+        let mut last = [0; 2];
+        for count in 0..200 * FIRST_RUNS {
+            let at = usize::from(times[1] < times[0]);
+            let choice = &mut choices[at];
+            if by_ring[1 - at] {
+                times[at] += out;
+                choice.note_service(LEN, if choice.times_service() { out } else { 0 });
+            }
+            by_ring[at] = choice.takes_ring(LEN, times[at], || true);
+            times[at] += if by_ring[at] { into } else { direct };
+            if count >= 150 * FIRST_RUNS {
+                last[at] += if by_ring[at] { 1 } else { -1 };
+            }
+        }
+        last.map(|balance| balance > 0)
+    }
+
     #[test]
     fn two_peers_that_write_to_each_other_find_the_faster_method() {
-        // Direct access pays only if both take it.
-        let mut choices = [PartsChoice::default(), PartsChoice::default()];
-        let mut by_ring = [true; 2];
-        let mut now = 1;
-        for _ in 0..20 * FIRST_RUNS {
-            for (choice, by_ring) in choices.iter_mut().zip(&mut by_ring) {
-                *by_ring = choice.takes_ring(LEN, now);
-            }
-            now += match by_ring {
-                [true, true] => 12_000,
-                [false, false] => 9000,
-                _ => 13_000,
-            };
-        }
-        assert_eq!(by_ring, [false; 2]);
+        assert_eq!(run_two([6000, 6000, 9000]), [false; 2]);
+        assert_eq!(run_two([6000, 6000, 20_000]), [true; 2]);
+        assert_eq!(run_two([3000, 9000, 9000]), [false; 2]);
     }
 
     #[test]
@@ -232,7 +304,8 @@ mod tests {
         let mut choice = PartsChoice::default();
         for now in 1..10_000 {
             let ticks = now * 100_000;
-            assert!(choice.takes_ring(LEN, ticks) && choice.takes_ring(4 * LEN, ticks + 9));
+            let mut takes = |len, now| choice.takes_ring(len, now, || false);
+            assert!(takes(LEN, ticks) && takes(4 * LEN, ticks + 9));
         }
     }
 }

@@ -201,9 +201,29 @@ impl PostedWrites {
     }
 
     /// Whether the next write, of `len` bytes in several records, is to be posted if the target
-    /// seems to poll. `now`: time in ticks.
-    pub(crate) fn takes_parts(&mut self, len: usize, now: u64) -> bool {
-        self.choice.get_or_insert_default().takes_ring(len, now)
+    /// seems to poll. `now`: time in ticks. `is_initiating`: the target starts one-sided operations
+    /// itself.
+    pub(crate) fn takes_parts(
+        &mut self,
+        len: usize,
+        now: u64,
+        is_initiating: impl FnOnce() -> bool,
+    ) -> bool {
+        self.choice.get_or_insert_default().takes_ring(len, now, is_initiating)
+    }
+
+    /// Whether the next execution of a long record of the target is to be timed.
+    #[inline]
+    pub(crate) fn times_service(&self) -> bool {
+        self.choice.as_ref().is_some_and(|choice| choice.times_service())
+    }
+
+    /// Notes that a long record of the target was executed here. `ticks`: its time, 0 without one.
+    #[inline]
+    pub(crate) fn note_service(&mut self, bytes: usize, ticks: u64) {
+        if let Some(choice) = &mut self.choice {
+            choice.note_service(bytes, ticks);
+        }
     }
 
     /// Whether there was a sign of life shortly before `now`, in ticks.

@@ -65,6 +65,11 @@ impl PostingRegion {
     }
 }
 
+/// Whether a target that published a poll at `polled` probably polls at `now`; both in nanoseconds.
+pub(crate) fn is_polling(polled: u64, now: u64) -> bool {
+    now.saturating_sub(polled) < POLLED_NS
+}
+
 /// Result of the attempt to post an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Posting {
@@ -234,7 +239,7 @@ impl PostedWrites {
 
     /// Whether a target that polled at `polled` is probably polling.
     fn judge(&mut self, polled: u64, now: u64) -> bool {
-        let is_polling = now.saturating_sub(polled) < POLLED_NS;
+        let is_polling = is_polling(polled, now);
         self.silent_since = (!is_polling).then_some(polled);
         if is_polling {
             self.heard_ticks = ticks();

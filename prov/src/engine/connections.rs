@@ -23,7 +23,7 @@ use crate::engine::protocols::posted_write_target::Batch;
 use crate::engine::protocols::{
     cm, coll_run, eviction, network_rma_end, parting, posted_records, posted_write_target, srx,
 };
-use crate::engine::tables::unexpected::EXHAUSTED;
+use crate::engine::tables::peer::EXHAUSTED;
 use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::{dispatch, peer_failure, source_watch};

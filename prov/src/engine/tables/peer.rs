@@ -32,6 +32,9 @@ pub(crate) const MAX_UNACKED_MSGS: u32 = 256 * 1024;
 /// Bytes of replies to one peer that may wait for ring space. Beyond it the peer is not read.
 /// Correct peers stay below it.
 pub(crate) const REPLY_QUEUE_MAX: usize = 64 << 20;
+/// Value of [`TxQueue::reply_bytes`] that stops all reading from a peer, whose reset is due.
+pub(crate) const EXHAUSTED: usize = usize::MAX;
+const _: () = assert!(EXHAUSTED > REPLY_QUEUE_MAX);
 /// Approximate bytes of a queued reply besides its body.
 pub(crate) const ANSWER_BYTES: usize = 128;
 /// Largest number of reply bytes for a correct peer besides read snapshots: replies to atomics, an
@@ -129,14 +132,21 @@ impl TxQueue {
     /// Removes the first fragmented payload, which is complete.
     pub(crate) fn end_stream(&mut self) {
         if let Some(FragmentedSend::Read { bytes, .. }) = self.streams.pop_front() {
-            self.reply_bytes = self.reply_bytes.saturating_sub(ANSWER_BYTES + bytes.len());
+            self.release(ANSWER_BYTES + bytes.len());
         }
     }
 
     /// Removes the first queued control record, which has entered the ring.
     pub(crate) fn end_control(&mut self) {
         if let Some(answer) = self.control.pop_front() {
-            self.reply_bytes = self.reply_bytes.saturating_sub(answer.counted);
+            self.release(answer.counted);
+        }
+    }
+
+    /// Gives back bytes of a reply. A peer that is exhausted remains so until its connection ends.
+    fn release(&mut self, bytes: usize) {
+        if self.reply_bytes != EXHAUSTED {
+            self.reply_bytes = self.reply_bytes.saturating_sub(bytes);
         }
     }
 
@@ -368,6 +378,18 @@ mod tests {
             assert!((1..0x1_0000).contains(&generation));
             blocks.give_back(block);
         }
+    }
+
+    #[test]
+    fn a_reply_that_leaves_does_not_end_the_mark_of_an_exhausted_peer() {
+        let mut queue = TxQueue::default();
+        let bytes = vec![0; 5].into_boxed_slice();
+        assert!(queue.answer_read(FragmentedSend::Read { op: 1, offset: 0, bytes, done: 0 }));
+        queue.reply_bytes = EXHAUSTED;
+        queue.end_stream();
+        assert_eq!(queue.reply_bytes, EXHAUSTED);
+        queue.reset_connection();
+        assert_eq!(queue.reply_bytes, 0);
     }
 
     #[test]

@@ -13,8 +13,6 @@ use std::sync::Arc;
 
 use scif_ring::AtomicCounter;
 
-use crate::engine::tables::peer::REPLY_QUEUE_MAX;
-
 /// Bytes charged for a message besides its payload: its description and the allocator overhead.
 pub(crate) const ENTRY_BYTES: u64 = 256;
 /// Bytes granted to every peer. A peer with fewer is never reset because of the process limit.
@@ -24,9 +22,6 @@ pub(crate) const SHARE_MIN: u64 = 1 << 20;
 pub(crate) const DEAD_MAX: u64 = 1 << 20;
 /// Number of departed peers at which peers without messages are removed from the list.
 pub(crate) const PRUNE_AT: usize = 64;
-/// Value of [`super::peer::Peer::owed`] that stops all reading from a peer, whose reset is due.
-pub(crate) const EXHAUSTED: usize = usize::MAX;
-const _: () = assert!(EXHAUSTED > REPLY_QUEUE_MAX);
 
 /// Bytes charged in this process.
 static PROCESS: AtomicCounter = AtomicCounter::new(0);
@@ -62,7 +57,7 @@ pub(crate) struct Limits {
     /// Peers without a connection, in the order of their departure.
     pub(crate) departed: Vec<Departed>,
     pub(crate) prune_at: usize,
-    /// Whether some peer is [`EXHAUSTED`].
+    /// Whether some peer is [`super::peer::EXHAUSTED`].
     pub(crate) exhausted: bool,
 }
 

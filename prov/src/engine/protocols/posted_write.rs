@@ -31,7 +31,7 @@ use crate::engine::protocols::posted_records::{
 };
 use crate::engine::protocols::rma;
 use crate::engine::tables::op_table::FLAG_DEFERRED_WORK;
-use crate::engine::tables::posted_writes::{Posting, PostingRegion, is_polling};
+use crate::engine::tables::posted_writes::{Posting, PostingRegion};
 use crate::engine::types::args::{RmaArgs, RmaIov};
 use crate::engine::types::iov::gather_into;
 use crate::engine::types::peer_id::PeerId;
@@ -97,22 +97,23 @@ pub(crate) fn post(ep: &mut Endpoint, env: &mut Env<'_>, a: &RmaArgs<'_>) -> Res
     }
     settle(ep, env, peer);
     let is_untouched = matches!(posting, Posting::Untouched);
-    if a.flags & FLAG_DEFERRED_WORK == 0 && is_untouched && executes_soon(ep, peer) {
+    if a.flags & FLAG_DEFERRED_WORK == 0 && is_untouched && is_executing(ep, peer) {
         // Without this return, the operation would take the slower path of records with an
         // acknowledgement. So would all later ones until it is acknowledged.
+        if a.write {
+            ep.peers.at_mut(peer).rma.posted.note_refusal(total_len(a.iov));
+        }
         return Err(fi::FI_EAGAIN);
     }
     rma::post(ep, env, peer, a)
 }
 
-/// Whether the target is executing posted writes, or polls and so soon will.
+/// Whether the target is executing posted writes.
 #[inline]
-fn executes_soon(ep: &mut Endpoint, peer: PeerId) -> bool {
+fn is_executing(ep: &mut Endpoint, peer: PeerId) -> bool {
     let p = ep.peers.at(peer);
     let conn = p.tx.filter(|_| !p.rma.posted.is_empty());
-    conn.and_then(|id| ep.links.conn(id)).is_some_and(|c| {
-        c.tx().is_consumer_executing() || c.is_polled() && is_polling(c.polled_ns(), scif::now_ns())
-    })
+    conn.and_then(|id| ep.links.conn(id)).is_some_and(|c| c.tx().is_consumer_executing())
 }
 
 /// Posts a write, unless it has to take another path.
@@ -294,36 +295,6 @@ mod tests {
         assert_eq!((completed(&mut pair, 0).len, completed(&mut pair, 0).len), (8, 70_000));
         completed_nothing(&mut pair);
         assert_eq!(bytes_of(&memory)[..9], [2; 9]);
-    }
-
-    #[test]
-    fn a_direct_operation_behind_writes_that_must_stay_waits_for_a_polling_target() {
-        let (mut pair, memory) = posting_pair(80_000);
-        let peer = pair[0].peer();
-        let long = |bed: &mut Bed| {
-            let (iov, rma) = ([buffer(vec![2; 70_000])], [RmaIov { addr: 0, len: 70_000, key: 5 }]);
-            let flags = fi::FI_COMPLETION;
-            let args = RmaArgs {
-                write: true,
-                iov: &iov,
-                rma: &rma,
-                dest: 0,
-                data: None,
-                context: 4,
-                flags,
-            };
-            bed.run(|ep, env| post(ep, env, &args))
-        };
-        pair[0].ep.peers.at_mut(peer).rma.outstanding = 1;
-        write(&mut pair[0], 0, vec![1; 8], None);
-        // The time of a poll in the future remains recent during the test.
-        pair[1].ep.links.sock.bell().set_polled(u64::MAX, false);
-        assert_eq!(long(&mut pair[0]), Err(fi::FI_EAGAIN));
-        // A silent target gets a record that it acknowledges.
-        pair[1].ep.links.sock.bell().set_polled(0, false);
-        assert_eq!((long(&mut pair[0]), pair[0].ep.peers.at(peer).rma.outstanding), (Ok(()), 2));
-        let ends = [completed(&mut pair, 0).context, completed(&mut pair, 0).context];
-        assert_eq!((ends, bytes_of(&memory)[..9].to_vec()), ([3, 4], vec![2; 9]));
     }
 
     fn write(bed: &mut Bed, addr: u64, bytes: Vec<u8>, data: Option<u64>) {

@@ -27,6 +27,10 @@ const BATCH: usize = 16;
 /// more, it takes a target that copies for a silent one, and withdraws writes.
 const BATCH_BYTES: usize = 4096;
 
+/// Largest number of records of a batch that ends by its bytes, if they are long: two parts and the
+/// shorter end of a write. With more, short writes would be taken for them.
+const LONG_COUNT: usize = 3;
+
 /// Result of one write.
 #[derive(Clone, Copy, Debug, Default)]
 struct Executed {
@@ -184,8 +188,8 @@ pub(crate) fn execute(
             c.rx().publish_executed();
             c.rx().end_execution();
         }
-        // The only record of its batch is long.
-        if count == 1 && bytes >= BATCH_BYTES {
+        // The records of such a batch are long.
+        if count <= LONG_COUNT && bytes >= BATCH_BYTES {
             let ticks = if is_timed { ticks().saturating_sub(begun_ticks) } else { 0 };
             ep.peers.at_mut(peer).rma.posted.note_service(bytes, ticks);
         }

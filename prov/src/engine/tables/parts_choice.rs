@@ -194,6 +194,13 @@ impl PartsChoice {
         class.takes_ring()
     }
 
+    /// Notes that the last operation, of `len` bytes, was refused. It will start again.
+    pub(crate) fn note_refusal(&mut self, len: usize) {
+        if Self::class(len) == Some(self.current) {
+            self.bytes = self.bytes.saturating_sub(len);
+        }
+    }
+
     /// Whether the next execution of a long record of the target is to be timed.
     #[inline]
     pub(crate) fn times_service(&self) -> bool {
@@ -259,6 +266,15 @@ mod tests {
         assert!(run(&mut choice, all, LEN, [20_000, 9000]) < all / 10);
         let first_run = FIRST_RUNS / 2 / 4;
         assert_eq!(run(&mut choice, 100, 4 * LEN, [20_000, 9000]), first_run, "another class");
+    }
+
+    #[test]
+    fn refused_operations_are_not_counted() {
+        let mut choice = PartsChoice::default();
+        for now in 0..2 * FIRST_RUNS as u64 {
+            assert!(choice.takes_ring(LEN, now + 1, || false));
+            choice.note_refusal(LEN);
+        }
     }
 
     #[test]

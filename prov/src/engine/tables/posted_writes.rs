@@ -65,11 +65,6 @@ impl PostingRegion {
     }
 }
 
-/// Whether a target that published a poll at `polled` probably polls at `now`; both in nanoseconds.
-pub(crate) fn is_polling(polled: u64, now: u64) -> bool {
-    now.saturating_sub(polled) < POLLED_NS
-}
-
 /// Result of the attempt to post an operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Posting {
@@ -217,6 +212,13 @@ impl PostedWrites {
         self.choice.get_or_insert_default().takes_ring(len, now, is_initiating)
     }
 
+    /// Notes that a write of `len` bytes is refused, and so neither posted nor executed.
+    pub(crate) fn note_refusal(&mut self, len: usize) {
+        if let Some(choice) = &mut self.choice {
+            choice.note_refusal(len);
+        }
+    }
+
     /// Whether the next execution of a long record of the target is to be timed.
     #[inline]
     pub(crate) fn times_service(&self) -> bool {
@@ -239,7 +241,7 @@ impl PostedWrites {
 
     /// Whether a target that polled at `polled` is probably polling.
     fn judge(&mut self, polled: u64, now: u64) -> bool {
-        let is_polling = is_polling(polled, now);
+        let is_polling = now.saturating_sub(polled) < POLLED_NS;
         self.silent_since = (!is_polling).then_some(polled);
         if is_polling {
             self.heard_ticks = ticks();

@@ -12,8 +12,10 @@ use crate::layout::{BELL_WORDS, BellPage, LAYOUT};
 use crate::sync::{Ordering, fence};
 use core::sync::atomic::compiler_fence;
 
-/// Bit of a published time: the owner has started one-sided operations since the time before.
+/// Bit of a published time, set if the owner has started one-sided operations since the previous
+/// publication. Peers read it as a nanosecond of the time too.
 const INITIATING: u64 = 1;
+
 /// The owner's side of the doorbell, in the product's layout.
 pub type Bell = BellOf<BELL_WORDS>;
 /// A peer's side of the doorbell, in the product's layout.
@@ -116,7 +118,7 @@ impl<const WORDS: usize> BellOf<WORDS> {
     }
 
     /// Publishes the time of a poll. `is_initiating`: the owner has started one-sided operations
-    /// since the time before.
+    /// since the previous publication.
     #[inline]
     pub fn set_polled(&self, time_ns: u64, is_initiating: bool) {
         // A hint, which orders nothing.
@@ -180,7 +182,7 @@ impl<const WORDS: usize> BellHandleOf<WORDS> {
         self.page().polled.time_ns.load(Ordering::Relaxed)
     }
 
-    /// Whether the owner had then started one-sided operations since the publication before.
+    /// Whether the owner started one-sided operations between its last two publications.
     #[inline]
     pub fn is_initiating(&self) -> bool {
         self.polled_ns() & INITIATING != 0

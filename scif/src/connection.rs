@@ -310,7 +310,7 @@ impl Connection {
         self.bell.as_ref().map_or(0, |bell| bell.handle.polled_ns())
     }
 
-    /// Whether the peer had started one-sided operations shortly before that time.
+    /// Whether the peer started one-sided operations between its last two published polls.
     #[inline]
     #[must_use]
     pub fn is_initiating(&self) -> bool {

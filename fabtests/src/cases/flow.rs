@@ -29,9 +29,10 @@ const GROWTH_MAX: u64 = 256 << 10;
 /// Maximum duration of a round trip during the stop, as a multiple of one before. Any larger factor
 /// would hide a transport that waits for the receiver.
 const SLOWER_MAX: u32 = 3;
-/// Talks during the stop, and the time between two. With fewer or closer ones, a phase in which
-/// another program takes both processors covers all.
+/// Number of talks during the stop. With fewer, one phase in which another program takes both
+/// processors covers all of them.
 const TALKS: usize = 5;
+/// Time between two talks. With less, one such phase covers all of them.
 const PAUSE: Duration = Duration::from_millis(20);
 /// Time without a completion after which a sender is stopped.
 const STOPPED: Duration = Duration::from_millis(200);

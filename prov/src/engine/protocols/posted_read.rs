@@ -199,8 +199,8 @@ mod tests {
         (peer, conn)
     }
 
-    /// Each ring is full and begins with a read, which cannot be withdrawn. So each reply needs
-    /// space that only the other side can free, by the execution of its read.
+    /// Two full rings, with a read at the front that cannot be withdrawn. Either reply needs space
+    /// that only the other side can free, by the execution of its read.
     #[test]
     fn reads_of_both_sides_end_behind_full_rings() {
         let (mut pair, _memory) = posting_pair(64);

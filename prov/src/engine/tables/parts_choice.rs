@@ -128,7 +128,7 @@ pub(crate) struct PartsChoice {
     served_bytes: usize,
     /// Number of these executions so far, wrapping.
     services: u32,
-    /// Average cost of one; 0 before the first.
+    /// Average cost of these executions, in ticks for each KiB; 0 before the first.
     copy_cost: u64,
 }
 

@@ -191,6 +191,13 @@ impl Connection {
         self.link.is_direct()
     }
 
+    /// Whether a record is to be announced by the doorbell of this side, although no one sleeps.
+    pub(crate) fn needs_bell(&self) -> bool {
+        // The records of a relay are in the ring before it reports them, and each poll reads an
+        // active ring.
+        self.is_direct() || self.views.rx.is_idle()
+    }
+
     /// Whether the peer itself counts the records that it has consumed. Otherwise a relay counts
     /// them, and RMA beside the ring may overtake pushed records.
     #[inline]

@@ -177,18 +177,9 @@ impl Endpoint {
         }
         let mut ready = std::mem::take(&mut self.ready);
         self.port.poll(&mut ready);
-        let mut is_active = !ready.is_empty() || !self.needs_poll.is_empty();
-        for id in ready.drain(..) {
-            self.take_changes(id, out);
-        }
-        self.ready = ready;
-        while let Some(id) = self.conns.next_key() {
-            let Some(opened) = self.port.accept(id) else {
-                break;
-            };
-            is_active = true;
-            self.adopt(opened, out);
-        }
+        let mut is_active = !self.needs_poll.is_empty();
+        is_active |= self.take_all_changes(ready, out);
+        is_active |= self.accept_all(out);
         if !self.needs_poll.is_empty() {
             let mut needs_poll = std::mem::take(&mut self.needs_poll);
             needs_poll.retain(|&id| {
@@ -240,6 +231,43 @@ impl Endpoint {
         }
     }
 
+    /// Takes messages of other hosts, and appends events of their connections to `out`.
+    pub fn poll_network(&mut self, out: &mut Vec<LinkEvent>) {
+        if self.forked() {
+            return;
+        }
+        let mut ready = std::mem::take(&mut self.ready);
+        let has_requests = self.port.poll_network(&mut ready);
+        self.take_all_changes(ready, out);
+        if has_requests {
+            self.accept_all(out);
+        }
+    }
+
+    /// Accepts the connections that wait; returns whether there were any.
+    fn accept_all(&mut self, out: &mut Vec<LinkEvent>) -> bool {
+        let mut has_accepted = false;
+        while let Some(id) = self.conns.next_key() {
+            let Some(opened) = self.port.accept(id) else {
+                break;
+            };
+            has_accepted = true;
+            self.adopt(opened, out);
+        }
+        has_accepted
+    }
+
+    /// Takes the changes of the connections in `ready`, and keeps its memory. Returns whether there
+    /// were any.
+    fn take_all_changes(&mut self, mut ready: Vec<ConnId>, out: &mut Vec<LinkEvent>) -> bool {
+        let is_active = !ready.is_empty();
+        for id in ready.drain(..) {
+            self.take_changes(id, out);
+        }
+        self.ready = ready;
+        is_active
+    }
+
     fn take_changes(&mut self, id: ConnId, out: &mut Vec<LinkEvent>) {
         let Some(connection) = self.conns.get_mut(id) else {
             return;
@@ -247,7 +275,11 @@ impl Endpoint {
         for _ in 0..CHANGES_PER_CALL {
             match connection.next_change() {
                 None => break,
-                Some(Signalled::Woken) => self.own_bell.ring(id.index as usize % BELL_BITS),
+                Some(Signalled::Woken) => {
+                    if self.bell.is_sleeping() || connection.needs_bell() {
+                        self.own_bell.ring(id.index as usize % BELL_BITS);
+                    }
+                }
                 Some(Signalled::Connected) => {
                     // Records pushed so far had no known doorbell to ring.
                     connection.notify();

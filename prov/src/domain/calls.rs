@@ -345,13 +345,23 @@ fn poll_with_timed_work<D: CompletionSink>(
         return DirectPoll::Declined;
     }
     e.links.polls = e.links.polls.wrapping_add(1);
-    progress::housekeeping(e, env);
+    let needs_full_poll = progress::housekeeping(e, env);
+    if e.links.sock.bell().any() {
+        e.links.activate_rung();
+    }
     // The entries of ended connections come first.
     if env.cqs.get(cq).is_none_or(|cq| !cq.is_empty()) {
         return DirectPoll::Declined;
     }
     match fast_path::poll_direct(e, env, cq, most, to) {
-        DirectPoll::Empty | DirectPoll::Busy | DirectPoll::OneSided => DirectPoll::Declined,
+        DirectPoll::Empty | DirectPoll::Busy | DirectPoll::OneSided if needs_full_poll => {
+            DirectPoll::Declined
+        }
+        DirectPoll::Busy | DirectPoll::Declined if !needs_full_poll => {
+            // A second look at the network would delay the answer to what the first one found.
+            progress::advance(e, env);
+            DirectPoll::Progressed
+        }
         polled => polled,
     }
 }

@@ -184,6 +184,18 @@ pub(crate) fn poll_connections(ep: &mut Endpoint, env: &mut Env<'_>) {
     ep.links.note_events(is_active || is_connecting);
 }
 
+/// Looks at the network, and handles the events of its connections. Returns whether there were any.
+pub(crate) fn poll_network(ep: &mut Endpoint, env: &mut Env<'_>) -> bool {
+    let mut links = std::mem::take(&mut ep.links.events);
+    ep.links.sock.poll_network(&mut links);
+    let found = !links.is_empty();
+    if found {
+        on_links(ep, env, &mut links);
+    }
+    ep.links.events = links;
+    found
+}
+
 /// Handles connection events without the lock that guards the receives of a peer provider.
 /// Messages, and ends of connections, wait until progress runs on behalf of that provider.
 pub(crate) fn look_for_events(ep: &mut Endpoint, env: &mut Env<'_>) {

@@ -79,6 +79,8 @@ pub(crate) enum DirectPoll {
     Busy,
     /// Only a full poll can do the work that is due.
     Declined,
+    /// A full poll was made, which may have put entries into the queue.
+    Progressed,
 }
 
 /// Handler of an inline message, with the state it needs.
@@ -449,7 +451,7 @@ fn end_poll<D: CompletionSink>(ep: &mut Endpoint, taken: usize, most: usize, to:
 /// Requests ownership of the next transmit line after the first record that ends a wait, since
 /// a reply probably follows. The ring holds this record.
 #[inline(always)]
-pub(crate) fn expect_answer(ep: &mut Endpoint, Link { conn, peer, empty }: Link) {
+pub(crate) fn expect_answer(ep: &mut Endpoint, Link { conn, peer, empty, .. }: Link) {
     if empty == 0 {
         return;
     }

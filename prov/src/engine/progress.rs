@@ -6,6 +6,7 @@
 
 use scif::trace::{EventKind, TraceEvent};
 
+use crate::engine::channel::link_set::TimedWork;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::protocols::{atomic_inline, network_rma, parting, rendezvous, srx};
@@ -40,6 +41,11 @@ pub(crate) fn progress(ep: &mut Endpoint, env: &mut Env<'_>) {
     if ep.links.is_clock_due(ep.links.polls) {
         housekeeping(ep, env);
     }
+    advance(ep, env);
+}
+
+/// Polls the rings and advances all unfinished work, after the timed work of a poll.
+pub(crate) fn advance(ep: &mut Endpoint, env: &mut Env<'_>) {
     if ep.links.sock.bell().any() {
         ep.links.activate_rung();
     }
@@ -93,9 +99,19 @@ fn poll_live(ep: &mut Endpoint, env: &mut Env<'_>, most: usize) {
     }
 }
 
-/// Does the timed work: sweep, connection events, expired connects, liveness.
-pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
+/// Does the timed work that is due. Returns whether the caller must make a full poll.
+pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) -> bool {
     ep.links.sweep();
+    match ep.links.timed_work() {
+        TimedWork::All => do_timed_work(ep, env),
+        TimedWork::Network => return connections::poll_network(ep, env),
+        TimedWork::Nothing => return false,
+    }
+    true
+}
+
+/// Does all timed work: connection events, expired connects, liveness.
+fn do_timed_work(ep: &mut Endpoint, env: &mut Env<'_>) {
     connections::end_exhausted(ep, env);
     parting::progress(ep, env);
     let now = scif::now_ns();
@@ -107,10 +123,12 @@ pub(crate) fn housekeeping(ep: &mut Endpoint, env: &mut Env<'_>) {
     if ep.peers.recorder.is_some() {
         note_tick(ep, before, now);
     }
-    if expecting || ep.links.are_events_due(now) {
+    if ep.links.are_events_due(now) {
         connections::poll_connections(ep, env);
         liveness::expire_connects(ep, env, now);
         peer_sweep::sweep_peers(ep, env);
+    } else if expecting {
+        connections::poll_network(ep, env);
     }
     if now.saturating_sub(ep.links.last_alive_ns) >= ALIVE_NS {
         ep.links.last_alive_ns = now;

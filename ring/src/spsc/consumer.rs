@@ -536,6 +536,13 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
         }
     }
 
+    /// Whether the producer must ring the doorbell, unless a peer overwrote the flag.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        // Written by this side only, so it orders nothing.
+        self.region.credits().consumer.idle.load(Ordering::Relaxed) != 0
+    }
+
     /// Returns the number of records freed.
     #[inline]
     pub const fn consumed(&self) -> u64 {

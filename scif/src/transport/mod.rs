@@ -91,6 +91,13 @@ pub(crate) trait Port: Send {
     /// Never blocks.
     fn poll(&mut self, ready: &mut Vec<ConnId>);
 
+    /// Looks at the network of the port alone, as `poll` does. Returns whether connections over it
+    /// wait for `accept`.
+    fn poll_network(&mut self, ready: &mut Vec<ConnId>) -> bool {
+        let _ = ready;
+        false
+    }
+
     /// Accepts the next connection that `poll` found, with the given `id`; `None` if no more waits.
     /// A request that cannot be accepted is refused and skipped.
     fn accept(&mut self, id: ConnId) -> Option<Opened>;

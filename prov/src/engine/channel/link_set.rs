@@ -47,6 +47,15 @@ pub(crate) const TICK_POLLS: u32 = 8;
 /// Polls between two readings of the clock while polls follow each other closely. With fewer, an
 /// empty poll is dearer by more of the cost of the clock.
 const TICK_POLLS_CLOSE: u32 = 64;
+/// Ticks between two rounds of timed work while a message of another host is expected, some 10 us.
+/// A longer one delays timed work, a shorter one delays looks at the network by the work.
+const ROUND_TICKS: u64 = 25_000;
+/// Ticks between two looks at the network while a peer of this host talks: some 1 us. A longer one
+/// delays messages of other hosts, a shorter one those of this host, by 0.3 us for each look.
+const LOOK_TICKS: u64 = 2_500;
+/// Number of polls without a record after which a peer of this host no longer talks. A larger one
+/// delays messages of other hosts, a smaller one those of this host.
+const TALK_POLLS: u32 = 64;
 /// Nanoseconds from one poll to the next up to which polls follow each other closely. With more,
 /// connection events are late by some more microseconds.
 const CLOSE_POLL_NS: u64 = 125;
@@ -57,6 +66,19 @@ pub(crate) struct Link {
     pub(crate) conn: ConnId,
     pub(crate) peer: PeerId,
     pub(crate) empty: u32,
+    /// Whether the peer is on another host.
+    pub(crate) is_far: bool,
+}
+
+/// Work of a poll at which the clock is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TimedWork {
+    /// All timed work.
+    All,
+    /// A look at the network.
+    Network,
+    /// No work: the last look was just now, and a peer of this host talks.
+    Nothing,
 }
 
 /// Result of a repeated poll.
@@ -90,6 +112,10 @@ struct ClockPace {
     last_ns: u64,
     /// Time of the last one in ticks.
     last_ticks: u64,
+    /// Whether a message of another host is expected.
+    is_expecting: bool,
+    /// Time of the last look at the network in ticks.
+    looked_ticks: u64,
     /// Number of RMA operations of the endpoint at the last published poll.
     rma_ops: u64,
 }
@@ -143,7 +169,14 @@ impl LinkSet {
             armed: false,
             events: Vec::new(),
             polls: 0,
-            clock: ClockPace { every: 1, last_ns: 0, last_ticks: 0, rma_ops: 0 },
+            clock: ClockPace {
+                every: 1,
+                last_ns: 0,
+                last_ticks: 0,
+                is_expecting: false,
+                looked_ticks: 0,
+                rma_ops: 0,
+            },
             sockets: SocketPace { last_ns: 0, every_ns: EVENTS_NS.start },
             last_alive_ns: 0,
             alive_next: 0,
@@ -181,6 +214,7 @@ impl LinkSet {
     pub(crate) fn note_clock(&mut self, now: u64, expected: bool, pending: bool) {
         let since = now.saturating_sub(std::mem::replace(&mut self.clock.last_ns, now));
         self.clock.last_ticks = ticks();
+        self.clock.is_expecting = expected;
         let is_close = since <= u64::from(self.clock.every) * CLOSE_POLL_NS;
         let is_rare = since > u64::from(self.clock.every) * RARE_POLL_NS;
         self.clock.every = match (expected, is_close) {
@@ -189,6 +223,27 @@ impl LinkSet {
             (false, false) if pending && is_rare => 1,
             (false, false) => TICK_POLLS,
         };
+    }
+
+    /// Returns the work of a poll at which the clock is due, and notes that it is done.
+    pub(crate) fn timed_work(&mut self) -> TimedWork {
+        let clock = &mut self.clock;
+        let now = ticks();
+        // Without a counter, the time since the last round is unknown.
+        if !clock.is_expecting
+            || self.armed
+            || now == 0
+            || now.wrapping_sub(clock.last_ticks) >= ROUND_TICKS
+        {
+            return TimedWork::All;
+        }
+        if now.wrapping_sub(clock.looked_ticks) < LOOK_TICKS
+            && self.active.iter().any(|link| !link.is_far && link.empty < TALK_POLLS)
+        {
+            return TimedWork::Nothing;
+        }
+        clock.looked_ticks = now;
+        TimedWork::Network
     }
 
     /// Publishes the time of a poll. `rma_ops`: number of RMA operations of the endpoint so far.
@@ -220,7 +275,8 @@ impl LinkSet {
 
     /// Adds a connection with `peer`, whose ring is active.
     pub(crate) fn add(&mut self, conn: ConnId, peer: PeerId) {
-        self.active.push(Link { conn, peer, empty: 0 });
+        let is_far = self.conn(conn).is_some_and(|c| c.peer().place != 0);
+        self.active.push(Link { conn, peer, empty: 0, is_far });
     }
 
     /// Removes a connection from its list. Returns its peer, or `None` if it is in none.
@@ -401,15 +457,19 @@ impl LinkSet {
     /// Activates the idle rings whose doorbell bits are set.
     #[cold]
     pub(crate) fn activate_rung(&mut self) {
-        let mut bits = [false; BELL_BITS];
+        let mut words = [0_u64; BELL_BITS / 64];
         self.sock.bell().take(|bit| {
-            if let Some(b) = bits.get_mut(bit) {
-                *b = true;
+            if let Some(word) = words.get_mut(bit / 64) {
+                *word |= 1 << (bit % 64);
             }
         });
+        let is_rung = |conn: ConnId| {
+            let bit = conn.index as usize % BELL_BITS;
+            words.get(bit / 64).is_some_and(|word| word >> (bit % 64) & 1 != 0)
+        };
         let mut at = 0;
         while let Some(idle) = self.idle.get(at).copied() {
-            if bits.get(idle.conn.index as usize % BELL_BITS).is_some_and(|b| *b) {
+            if is_rung(idle.conn) {
                 self.activate(at);
             } else {
                 at += 1;
@@ -478,7 +538,7 @@ impl LinkSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tests::Bed;
+    use crate::engine::tests::{Bed, connect};
 
     #[test]
     fn polls_of_the_sockets_become_rarer_until_one_finds_something() {
@@ -519,5 +579,39 @@ mod tests {
         assert_eq!(every(links, 5000, false), TICK_POLLS);
         assert_eq!(every(links, 5000, true), 1);
         assert_eq!(every(links, 20, true), TICK_POLLS_CLOSE);
+    }
+
+    #[test]
+    fn polls_look_at_the_network_between_rounds_of_timed_work() {
+        let mut pair = Bed::pair();
+        connect(&mut pair);
+        let links = &mut pair[0].ep.links;
+        let now = scif::now_ns();
+        links.note_clock(now, false, false);
+        assert_eq!(links.timed_work(), TimedWork::All, "nothing is expected");
+        links.note_clock(now, true, false);
+        assert_eq!(links.clock.every, 1);
+        for link in &mut links.active {
+            link.empty = TALK_POLLS;
+        }
+        let looks = (0..).take_while(|_| links.timed_work() == TimedWork::Network).count();
+        assert!(looks > 0, "the first round is just over");
+        assert_eq!(links.timed_work(), TimedWork::All, "due until the clock is read");
+        links.active[0].empty = 0;
+        // Other work of this machine may interrupt the test.
+        let is_spared = (0..1000).any(|_| {
+            links.note_clock(now, true, false);
+            let first = links.timed_work();
+            first == TimedWork::Network && links.timed_work() == TimedWork::Nothing
+        });
+        assert!(is_spared, "a peer of this host talks");
+        links.active[0].is_far = true;
+        let looks_each_time = (0..1000).any(|_| {
+            links.note_clock(now, true, false);
+            [links.timed_work(), links.timed_work()] == [TimedWork::Network; 2]
+        });
+        assert!(looks_each_time, "no peer of this host talks");
+        links.armed = true;
+        assert_eq!(links.timed_work(), TimedWork::All, "before a sleep");
     }
 }

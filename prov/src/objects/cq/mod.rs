@@ -511,9 +511,11 @@ impl Cq {
             }
             // Copies of `out` go there. A reference would force it out of its registers.
             if poll != DirectPoll::Empty {
-                if let Some(found) =
-                    self.read_with_progress(st, &{ *out }, poll == DirectPoll::Busy)?
-                {
+                let found = match poll {
+                    DirectPoll::Progressed => self.read_queue(st, &{ *out })?,
+                    _ => self.read_with_progress(st, &{ *out }, poll == DirectPoll::Busy)?,
+                };
+                if let Some(found) = found {
                     return found;
                 }
             }
@@ -566,6 +568,17 @@ impl Cq {
         cq.note_progress();
         cq.detector.note_event();
         self.copy_to_user(cq, out).unwrap_or(Err(fi::FI_EAGAIN))
+    }
+
+    /// Returns the result of a read after progress; `None` when the queue is empty.
+    #[inline(never)]
+    fn read_queue(
+        &self,
+        st: &mut DomainState,
+        out: &Entries,
+    ) -> Result<Option<Result<isize, Errno>>, Errno> {
+        let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        Ok(self.copy_to_user(cq, out))
     }
 
     /// Makes progress, unless enough entries are ready, and returns the result of a read; `None`

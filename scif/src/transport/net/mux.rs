@@ -136,6 +136,11 @@ impl NetMux {
         }
     }
 
+    /// Whether connections wait to be accepted.
+    pub(super) fn has_requests(&self) -> bool {
+        !self.table.requests.is_empty()
+    }
+
     /// Accepts the next connection; returns its token, its peer and the memory of its rings.
     pub(super) fn accept(&mut self, id: ConnId) -> Option<(u64, PortId, Arc<Mapping>)> {
         while let Some(token) = self.table.requests.pop_front() {

@@ -139,7 +139,15 @@ impl Port for NetPort {
 
     fn poll(&mut self, ready: &mut Vec<ConnId>) {
         self.near.poll(ready);
-        keep_errno(|| lock(&self.mux).poll(ready));
+        self.poll_network(ready);
+    }
+
+    fn poll_network(&mut self, ready: &mut Vec<ConnId>) -> bool {
+        keep_errno(|| {
+            let mut mux = lock(&self.mux);
+            mux.poll(ready);
+            mux.has_requests()
+        })
     }
 
     fn accept(&mut self, id: ConnId) -> Option<Opened> {

@@ -113,6 +113,24 @@ impl Mem {
         n
     }
 
+    /// Calls `f` with the memory of `bytes`, which it may read only until it returns.
+    pub fn of_bytes<R>(bytes: &[u8], f: impl FnOnce(Mem) -> R) -> R {
+        f(Mem { ptr: bytes.as_ptr().cast_mut(), len: bytes.len() })
+    }
+
+    /// Appends a copy of the bytes to `out`.
+    pub fn append_to(&self, out: &mut Vec<u8>) {
+        out.reserve(self.len);
+        let end = out.len();
+        let room = out.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        // SAFETY: the bytes are readable by the contract of `new`, and as many are reserved in the
+        // vector, which is exclusive.
+        unsafe { copy_disjoint(room, self.ptr, self.len) };
+        compiler_barrier();
+        // SAFETY: those bytes are initialized now.
+        unsafe { out.set_len(end + self.len) };
+    }
+
     /// Copies from `src` up to the shorter length; returns the number of bytes. The two may
     /// overlap. From [`NT_THRESHOLD`] on the copy may use non-temporal stores, ordered by a store
     /// fence before everything that follows.

@@ -22,6 +22,7 @@ use crate::error::Reason;
 use crate::liveness::ProcessProof;
 use crate::mapped::{self, MapPolicy, MappedKey, MappedKeys, Unmapped};
 use crate::memory::{Access, PeerMemory, RemoteMem};
+use crate::outside_body::{LongSend, OutsideBody};
 use crate::peer_windows::PeerWindows;
 use crate::remote_reads::RemoteReads;
 use crate::segment::{Side, Views};
@@ -267,6 +268,28 @@ impl Connection {
             rx.start_poll_delay();
         }
         Ok(())
+    }
+
+    /// Sends a record past the ring, where the transport can, with a body of up to `LONG_BODY_MAX`
+    /// bytes. `append` appends the body of `len` bytes.
+    pub fn send_long(
+        &mut self,
+        kind: u8,
+        head: &[u8],
+        len: usize,
+        append: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> LongSend {
+        self.link.send_long((kind, head), len, append)
+    }
+
+    /// Returns the body of the next record of the ring, which is of kind `BODY_OUTSIDE`.
+    pub fn take_body(&mut self) -> Option<OutsideBody> {
+        self.link.take_body(self.views.rx.consumed())
+    }
+
+    /// Takes back a body that was handled, for the memory of later ones.
+    pub fn give_back(&mut self, body: OutsideBody) {
+        self.link.give_back(body);
     }
 
     /// Takes a record like [`Consumer::poll_inline`].

@@ -54,6 +54,7 @@ mod memory;
 mod migrate;
 pub mod monitor;
 mod node;
+mod outside_body;
 mod peer_windows;
 mod places;
 mod remote_reads;
@@ -88,6 +89,7 @@ pub use mapped::{MapPolicy, MappedKey, Unmapped};
 pub use memory::{Access, AccessError, PeerMemory, RemoteMem};
 pub use migrate::{Arrival, Movable, Unmoved};
 pub use node::{Node, TransportKind};
+pub use outside_body::{LongSend, OutsideBody};
 pub use peer_windows::{KeyLookup, KeyWindow, PeerWindows, WindowCounts, WindowError};
 pub use remote_reads::{ReadBegun, ReadState, ReadSupport, RemoteReads, WireMemory};
 pub use scif_calls::{ScifCalls, WindowKind};
@@ -102,7 +104,9 @@ pub use sys::process::{ShownPid, memory_limit};
 pub use sys::thread::at_exit;
 pub use sys::time::{cpu_relax_or_yield, now_ns, thread_cpu_ns};
 pub use transport::kernel::{Device, Driver, abi};
-pub use transport::net::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
+pub use transport::net::{
+    BODY_OUTSIDE, LONG_BODY_MAX, MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer,
+};
 #[doc(hidden)]
 pub use transport::soft::{names, whereabouts};
 pub use waiter::{Waiter, Woken};

@@ -12,6 +12,7 @@ use scif_fabtests::prelude::*;
 pub(crate) const CASES: &[Case] = &[
     case("flow/short_messages", 4, |r| flow(r, SHORT)),
     case("flow/announced_messages", 4, |r| flow(r, 1 << 20)),
+    case("flow/without_receives", 2, without_receives),
 ];
 
 /// Size in bytes of messages that travel in the ring.
@@ -207,6 +208,47 @@ impl Outbox<'_> {
         }
         Ok(())
     }
+}
+
+/// Length in bytes and number of messages without a receive.
+const UNRECEIVED: (usize, usize) = (48 << 10, 1000);
+/// Maximum growth in bytes of a process to which messages are sent that have no receive: 16 MiB of
+/// messages and the entries of all. The rest must stay with the sender.
+const UNRECEIVED_MAX: u64 = 20 << 20;
+
+/// Tests that messages that no receive matches occupy little memory of a process that makes
+/// progress, and that all of them can be received later.
+fn without_receives(rank: &Rank) -> Outcome {
+    let rig = Rig::open(rank, &Spec::caps(sys::FI_MSG | sys::FI_TAGGED | sys::FI_DIRECTED_RECV))?;
+    let (len, count) = UNRECEIVED;
+    let last = Buf::new(8);
+    if rank.index == 1 {
+        let bufs: Vec<Buf> = (0..count).map(|_| Buf::pattern(len, 1)).collect();
+        for (at, buf) in bufs.iter().enumerate() {
+            buf.store_u64(0, at as u64);
+            buf.store_u64(len - 8, !(at as u64));
+            rig.post(|| rig.ep.tsend(*buf, rig.to(0), 1, SEND + at))?;
+        }
+        // The other side has seen all of them when this one arrives.
+        rig.post(|| rig.ep.tinject(last, rig.to(0), 2))?;
+        for _ in 0..count {
+            rig.next(&rig.tx)?;
+        }
+        return rig.barrier();
+    }
+    let before = held_memory()?;
+    rig.post(|| rig.ep.trecv(last, rig.to(1), 2, 0, 0))?;
+    rig.received(0)?;
+    let grown = held_memory()?.saturating_sub(before);
+    rank.figure(format_args!("grew by {grown} bytes"));
+    let buf = Buf::new(len);
+    for at in 0..count as u64 {
+        rig.post(|| rig.ep.trecv(buf, rig.to(1), 1, 0, 1))?;
+        rig.received(1)?;
+        check_eq!((buf.load_u64(0), buf.load_u64(len - 8)), (at, !at));
+    }
+    check!(grown <= UNRECEIVED_MAX, "grew by {grown} bytes");
+    rig.barrier()
 }
 
 fn sender(rig: &Rig<'_>, len: usize, count: usize) -> Outcome {

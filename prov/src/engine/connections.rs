@@ -26,6 +26,7 @@ use crate::engine::protocols::{
 use crate::engine::tables::peer::EXHAUSTED;
 use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::PeerId;
+use crate::engine::types::wire;
 use crate::engine::{dispatch, peer_failure, source_watch};
 
 /// Maximum number of connections with one peer. Two are open after a simultaneous open, others
@@ -50,6 +51,10 @@ pub(crate) fn take_any(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer:
             if matches!(handled, Ok(Ok(()))) {
                 if let Some(c) = ep.links.conn(conn) {
                     c.rx().advance();
+                    // The ring publishes by what it holds, and the body was outside.
+                    if record.kind == wire::OUTSIDE {
+                        c.rx().flush();
+                    }
                 }
                 return true;
             }
@@ -191,6 +196,7 @@ pub(crate) fn poll_network(ep: &mut Endpoint, env: &mut Env<'_>) -> bool {
     let found = !links.is_empty();
     if found {
         on_links(ep, env, &mut links);
+        ep.links.expect_events();
     }
     ep.links.events = links;
     found

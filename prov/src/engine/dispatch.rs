@@ -2,7 +2,8 @@
 //! Dispatch to the protocols: of a record by its kind, and of a pending operation by its class.
 
 use libfabric_sys as fi;
-use scif::ConnId;
+use scif::{ConnId, Connection};
+use scif_ring::copy::Mem;
 use scif_ring::spsc::Record;
 
 use crate::base::errno::Errno;
@@ -53,6 +54,7 @@ pub(crate) fn on_record(
         wire::WRITE | wire::READ | wire::RMA_EVENT | wire::ACCESS_HINT => {
             rma_target::on_record(ep, env, from, record)
         }
+        wire::OUTSIDE => on_body_outside(ep, env, from, record),
         wire::NETWORK_WRITE..=wire::NETWORK_END => network_rma::on_record(ep, env, from, record),
         wire::COOP_RMA => coop_rma::on_record(ep, env, conn, record),
         wire::ATOMIC => atomic_target::on_record(ep, env, from, record),
@@ -65,6 +67,27 @@ pub(crate) fn on_record(
         }
         _ => Err(RecordError::ProtocolError),
     }
+}
+
+/// Passes a message whose payload is outside the ring to its protocol.
+fn on_body_outside(
+    ep: &mut Endpoint,
+    env: &mut Env<'_>,
+    (conn, peer): (ConnId, PeerId),
+    record: &Record,
+) -> Result<(), RecordError> {
+    let body = ep.links.conn(conn).and_then(Connection::take_body);
+    // The handlers of other records rely on the length of a body in the ring.
+    let is_message = |kind: u8| kind & 0xf0 == wire::EAGER && kind & wire::INLINE == 0;
+    let body = body.filter(|body| is_message(body.kind())).ok_or(RecordError::ProtocolError)?;
+    let handled = Mem::of_bytes(body.bytes(), |bytes| {
+        let record = Record { kind: body.kind(), body: bytes, ..*record };
+        on_record(ep, env, conn, peer, &record)
+    });
+    if let Some(conn) = ep.links.conn(conn) {
+        conn.give_back(body);
+    }
+    handled
 }
 
 /// Starts pending work towards `peer`. Returns true when none is left.
@@ -142,5 +165,22 @@ pub(crate) fn fail_pending(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, e
         if let PendingOp::Coll(out) = op {
             coll_run::on_unsent(ep, env, peer, out.group(), err);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::tests::{Bed, connect};
+
+    #[test]
+    fn a_record_without_its_body_is_no_valid_one() {
+        let mut pair = Bed::pair();
+        connect(&mut pair);
+        let [_, to] = &mut pair;
+        let link = to.ep.links.active[0];
+        let record = Record { kind: wire::OUTSIDE, head_len: 0, head: [0; 56], body: Mem::empty() };
+        let handled = to.run(|ep, env| on_record(ep, env, link.conn, link.peer, &record));
+        assert_eq!(handled, Err(RecordError::ProtocolError));
     }
 }

@@ -32,16 +32,24 @@ use crate::base::log::{Subsys, info};
 /// share their sockets (`epoll_ctl(2)`, EINVAL). Further endpoints poll instead of waiting.
 const WATCHED_MAX: usize = 8;
 /// Number of receives that are posted. A smaller one stops the network's progress while a poll
-/// handles messages, a larger one occupies 20 KiB more each.
-const RECEIVES: usize = 64;
+/// handles messages, a larger one occupies 64.5 KiB more each, beyond a level-2 cache.
+const RECEIVES: usize = 16;
 /// Maximum number of sends in progress. Further ones wait in the rings.
 const SENDS: usize = 64;
 /// Maximum number of reads of memory in progress. Further ones wait for their turn.
 const MEMORY_READS: usize = 64;
+/// Maximum number of buffers that are kept for later messages. A smaller one costs allocations, a
+/// larger one occupies 64.5 KiB more each.
+const SPARE_MAX: usize = 8;
+/// Maximum number of buffers of receives that are taken and not given back. A smaller one costs
+/// copies, a larger one occupies 64.5 KiB more each.
+const TAKEN_MAX: usize = 8;
+/// Length in bytes of a message that may take its buffer. Shorter ones are copied anyway.
+const COPIED_MIN: usize = 1024;
 /// Number of completions taken by one read.
 const COMPLETIONS: usize = 16;
 /// Maximum number of reads of one poll, so that a flood of messages does not hold the caller.
-const READS: usize = 16;
+const READS: usize = 2;
 
 /// Memory that the provider uses during an operation, as large as the largest that it may ask for.
 type Context = UnsafeCell<fi::fi_context2>;
@@ -51,7 +59,84 @@ type Context = UnsafeCell<fi::fi_context2>;
 struct InFlight {
     to: WirePeer,
     /// Owned by the provider, so not read or written here.
-    _message: Vec<u8>,
+    message: Vec<u8>,
+}
+
+/// Receives of an endpoint.
+#[derive(Debug)]
+struct Receives {
+    buffers: Vec<Vec<u8>>,
+    /// Buffers of the full length that were given back, and the number of those that are not.
+    spare: Vec<Vec<u8>>,
+    taken_buffers: usize,
+    /// Receives to post again before the next read of completions. A reply of the caller to their
+    /// messages is sent first.
+    taken: Vec<usize>,
+}
+
+impl Receives {
+    fn new() -> Receives {
+        let buffers = (0..RECEIVES).map(|_| vec![0; MESSAGE_MAX]).collect();
+        let taken = Vec::with_capacity(RECEIVES);
+        Receives { buffers, spare: Vec::new(), taken_buffers: 0, taken }
+    }
+
+    /// Passes on the message of a receive, of `len` bytes. A long one is copied if too many buffers
+    /// are taken, so that it occupies no more memory than it has bytes.
+    fn deliver(&mut self, slot: usize, len: usize, on: &mut dyn FnMut(WireEvent<'_>)) {
+        let Some(buffer) = self.buffers.get_mut(slot) else { return };
+        let Some(bytes) = buffer.get(..len) else { return };
+        if self.taken_buffers >= TAKEN_MAX && len > COPIED_MIN {
+            return on(WireEvent::Message(&mut bytes.to_vec(), len));
+        }
+        on(WireEvent::Message(buffer, len));
+        self.taken_buffers += usize::from(buffer.is_empty());
+    }
+
+    /// Keeps a buffer that was taken, for a later receive.
+    fn give_back(&mut self, buffer: Vec<u8>) {
+        if buffer.len() == MESSAGE_MAX {
+            self.taken_buffers = self.taken_buffers.saturating_sub(1);
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Returns the buffer of a receive that is to be posted.
+    fn buffer(&mut self, slot: usize) -> Option<&mut Vec<u8>> {
+        let buffer = self.buffers.get_mut(slot)?;
+        if buffer.len() < MESSAGE_MAX {
+            // The last one was taken.
+            *buffer = self.spare.pop().unwrap_or_else(|| vec![0; MESSAGE_MAX]);
+        }
+        Some(buffer)
+    }
+}
+
+/// Sends of an endpoint.
+#[derive(Debug)]
+struct Sends {
+    slots: Vec<Option<InFlight>>,
+    free: Vec<usize>,
+    /// Buffers without content, for the next messages.
+    spare: Vec<Vec<u8>>,
+}
+
+impl Sends {
+    fn new() -> Sends {
+        let slots = (0..SENDS).map(|_| None).collect();
+        Sends { slots, free: (0..SENDS).rev().collect(), spare: Vec::new() }
+    }
+
+    /// Frees the slot of a send; returns its peer.
+    fn finish(&mut self, at: usize) -> Option<WirePeer> {
+        let InFlight { to, mut message } = self.slots.get_mut(at)?.take()?;
+        self.free.push(at);
+        if self.spare.len() < SPARE_MAX {
+            message.clear();
+            self.spare.push(message);
+        }
+        Some(to)
+    }
 }
 
 /// End of a network.
@@ -65,9 +150,10 @@ pub(crate) struct EndpointWire {
     provider: String,
     /// Contexts of the receives, then of the sends, then of the reads of memory.
     contexts: Box<[Context]>,
-    receives: Vec<Vec<u8>>,
-    sends: Vec<Option<InFlight>>,
-    free_sends: Vec<usize>,
+    receives: Receives,
+    sends: Sends,
+    /// Completions of the last read.
+    polled: [fi::fi_cq_msg_entry; COMPLETIONS],
     memory: MemoryReads,
     /// Peers to which a post failed.
     lost: VecDeque<WirePeer>,
@@ -113,9 +199,9 @@ impl EndpointWire {
             name: SocketAddrV4::new(ip, port),
             provider: net.provider().to_string_lossy().into_owned(),
             contexts,
-            receives: (0..RECEIVES).map(|_| vec![0; MESSAGE_MAX]).collect(),
-            sends: (0..SENDS).map(|_| None).collect(),
-            free_sends: (0..SENDS).rev().collect(),
+            receives: Receives::new(),
+            sends: Sends::new(),
+            polled: [fi::fi_cq_msg_entry::default(); COMPLETIONS],
             memory: MemoryReads {
                 reads: vec![None; MEMORY_READS],
                 free: (0..MEMORY_READS).rev().collect(),
@@ -211,7 +297,7 @@ impl EndpointWire {
 
     fn post_receive(&mut self, slot: usize) -> Result<(), Errno> {
         let context = self.context(slot);
-        let Some(buffer) = self.receives.get_mut(slot) else { return Err(fi::FI_EINVAL) };
+        let Some(buffer) = self.receives.buffer(slot) else { return Err(fi::FI_EINVAL) };
         let (to, len) = (buffer.as_mut_ptr().cast(), buffer.len());
         let _gate = self.net.lock();
         let none = ptr::null_mut();
@@ -227,13 +313,18 @@ impl EndpointWire {
             return self.end_read(at, true, on);
         }
         if slot >= RECEIVES {
-            self.finish_send(slot - RECEIVES);
+            self.sends.finish(slot - RECEIVES);
             return;
         }
-        if let Some(message) = self.receives.get(slot).and_then(|buffer| buffer.get(..entry.len)) {
-            on(WireEvent::Message(message));
+        self.receives.deliver(slot, entry.len, on);
+        self.receives.taken.push(slot);
+    }
+
+    /// Posts the receives again whose messages were handled.
+    fn repost_taken(&mut self) {
+        while let Some(slot) = self.receives.taken.pop() {
+            self.repost(slot);
         }
-        self.repost(slot);
     }
 
     /// Posts a receive again, unless the network is stopped. Its queue may still report some.
@@ -256,18 +347,11 @@ impl EndpointWire {
         on(WireEvent::ReadEnded { number, is_done });
     }
 
-    /// Frees the slot of a send; returns its peer.
-    fn finish_send(&mut self, at: usize) -> Option<WirePeer> {
-        let sent = self.sends.get_mut(at)?.take()?;
-        self.free_sends.push(at);
-        Some(sent.to)
-    }
-
     /// Ends the uses of peers to which no message is in progress. A later loss of one would be
     /// reported for the next peer with its number.
     fn end_uses(&mut self) {
         for peer in std::mem::take(&mut self.ending) {
-            if self.sends.iter().flatten().any(|sent| sent.to == peer) {
+            if self.sends.slots.iter().flatten().any(|sent| sent.to == peer) {
                 self.ending.push(peer);
                 continue;
             }
@@ -298,7 +382,7 @@ impl EndpointWire {
                 format_args!("a read of the network failed: {}", errno::text(entry.err)),
             );
             self.end_read(at, false, on);
-        } else if let Some(peer) = self.finish_send(slot - RECEIVES) {
+        } else if let Some(peer) = self.sends.finish(slot - RECEIVES) {
             info(
                 Subsys::EpData,
                 format_args!("a message of the network was lost: {}", errno::text(entry.err)),
@@ -334,7 +418,11 @@ impl NetWire for EndpointWire {
     }
 
     fn buffer(&mut self) -> Vec<u8> {
-        Vec::with_capacity(MESSAGE_MAX)
+        self.sends.spare.pop().unwrap_or_else(|| Vec::with_capacity(MESSAGE_MAX))
+    }
+
+    fn give_back(&mut self, buffer: Vec<u8>) {
+        self.receives.give_back(buffer);
     }
 
     fn send(&mut self, to: WirePeer, message: Vec<u8>) -> Result<(), Vec<u8>> {
@@ -342,7 +430,7 @@ impl NetWire for EndpointWire {
             self.lost.push_back(to);
             return Ok(());
         }
-        let Some(at) = self.free_sends.pop() else {
+        let Some(at) = self.sends.free.pop() else {
             return Err(message);
         };
         let context = self.context(RECEIVES + at);
@@ -352,12 +440,12 @@ impl NetWire for EndpointWire {
         let code = call!(self.ep, msg.send(from, len, none, to.0, context));
         drop(gate);
         if code == 0 {
-            if let Some(slot) = self.sends.get_mut(at) {
-                *slot = Some(InFlight { to, _message: message });
+            if let Some(slot) = self.sends.slots.get_mut(at) {
+                *slot = Some(InFlight { to, message });
             }
             return Ok(());
         }
-        self.free_sends.push(at);
+        self.sends.free.push(at);
         if code == -(fi::FI_EAGAIN as isize) {
             return Err(message);
         }
@@ -369,21 +457,27 @@ impl NetWire for EndpointWire {
 
     fn poll(&mut self, on: &mut dyn FnMut(WireEvent<'_>)) {
         for _ in 0..READS {
-            let mut entries = [fi::fi_cq_msg_entry::default(); COMPLETIONS];
+            self.repost_taken();
             let gate = self.net.lock();
-            let count = call!(self.cq, ops.read(entries.as_mut_ptr().cast(), COMPLETIONS));
+            let count = call!(self.cq, ops.read(self.polled.as_mut_ptr().cast(), COMPLETIONS));
             drop(gate);
             if count == -(fi::FI_EAVAIL as isize) {
                 self.fail(on);
                 continue;
             }
             let count = usize::try_from(count).unwrap_or(0);
-            for entry in entries.iter().take(count) {
-                self.complete(entry, on);
+            for at in 0..count.min(COMPLETIONS) {
+                if let Some(entry) = self.polled.get(at).copied() {
+                    self.complete(&entry, on);
+                }
             }
             if count < COMPLETIONS {
                 break;
             }
+        }
+        // Without one the network may stop, and its descriptor with it.
+        if self.receives.taken.len() == RECEIVES {
+            self.repost_taken();
         }
         for peer in self.lost.drain(..) {
             on(WireEvent::Lost(peer));
@@ -394,7 +488,7 @@ impl NetWire for EndpointWire {
     }
 
     fn has_room(&self) -> bool {
-        !self.free_sends.is_empty()
+        !self.sends.free.is_empty()
     }
 
     fn read_support(&self) -> ReadSupport {
@@ -463,7 +557,7 @@ impl NetWire for EndpointWire {
     }
 
     fn is_quiet(&self) -> bool {
-        self.free_sends.len() == SENDS
+        self.sends.free.len() == SENDS
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

@@ -22,6 +22,7 @@ use crate::export::{Shared, Writers};
 use crate::keys::SharedKeys;
 use crate::liveness::ProcessProof;
 use crate::memory::PeerMemory;
+use crate::outside_body::{LongSend, OutsideBody};
 use crate::peer_windows::{PeerWindows, WindowCounts};
 use crate::remote_reads::RemoteReads;
 use crate::segment::{Side, Windows};
@@ -226,6 +227,29 @@ pub(crate) trait Link: Send {
     /// Whether an idle peer is notified by `wake`, since it does not share its doorbell.
     fn rings_by_wake(&self) -> bool {
         false
+    }
+
+    /// Sends a record of kind and head `record` past the ring, where the transport can. `append`
+    /// appends its body of `len` bytes.
+    fn send_long(
+        &mut self,
+        record: (u8, &[u8]),
+        len: usize,
+        append: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> LongSend {
+        let _ = (record, len, append);
+        LongSend::Later
+    }
+
+    /// Returns the body of record `number`, if it is outside the ring.
+    fn take_body(&mut self, number: u64) -> Option<OutsideBody> {
+        let _ = number;
+        None
+    }
+
+    /// Takes back a body that was handled.
+    fn give_back(&mut self, body: OutsideBody) {
+        drop(body);
     }
 
     /// Whether replies and short writes may depend on the consumption of pushed records: the peer

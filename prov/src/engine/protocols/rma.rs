@@ -521,7 +521,12 @@ pub(crate) fn on_record(
     let id = words.word();
     match record.kind {
         wire::READ_DATA => on_read_data(ep, env, peer, id, words.word(), record.body),
-        _ => on_ack(ep, env, peer, id, words.word(), words.word()),
+        _ => {
+            if record.kind == wire::FIN {
+                ep.peers.at_mut(peer).transfer.long_bytes = 0;
+            }
+            on_ack(ep, env, peer, id, words.word(), words.word());
+        }
     }
     Ok(())
 }

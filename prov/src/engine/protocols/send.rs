@@ -7,8 +7,9 @@
 
 use libfabric_sys as fi;
 use scif::trace::{EventKind, TraceEvent};
-use scif::{Access, Connection};
+use scif::{Access, Connection, LONG_BODY_MAX, LongSend};
 use scif_ring::copy::{Mem, total_len};
+use scif_ring::spsc::PushError;
 use scif_ring::{BODY_MAX, HEAD_MAX, SHORT_BODY_MAX};
 
 use crate::base::env::EAGER_AUTO;
@@ -39,6 +40,15 @@ const RING_BYTES_PER_NS: u64 = 12;
 /// Longest payload in bytes that `send_small` sends as a body. With longer ones, a stream of 1 KiB
 /// messages is slower, since the sender then waits for space in the ring.
 const DIRECT_BODY_MAX: usize = 256;
+
+/// Length in bytes from which a payload to a peer on another host is sent past the ring, with one
+/// copy on each side. With a shorter one, short messages keep whole buffers of their receiver.
+const LONG_MIN: usize = 1024;
+
+/// Bytes of messages above [`BODY_MAX`] that are sent to a peer on another host before one is
+/// announced. Its receive shows that the peer does not only collect them. A larger number lets
+/// messages without a receive occupy more memory there.
+const LONG_BYTES_MAX: usize = 16 << 20;
 
 /// Message on the slow path.
 #[derive(Clone, Copy)]
@@ -110,6 +120,9 @@ fn send_short(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &SendArgs<'
     let [payload] = a.iov else { return false };
     let most = SHORT_BODY_MAX.min(crate::base::env::env().eager_size);
     if a.flags & (fi::FI_FENCE | AWAITS_TARGET | FLAG_DEFERRED_WORK) != 0 || payload.len() > most {
+        return false;
+    }
+    if payload.len() >= LONG_MIN && ep.peers.at(peer).id.place != 0 {
         return false;
     }
     let Some(conn) = quiet_conn(ep, peer) else { return false };
@@ -232,7 +245,13 @@ pub(crate) fn submit(
         let streamed = ep.peers.at(peer).transfer.streamed;
         env_cfg.process_vm && !streamed && conn.memory().access() != Access::None
     };
-    let long = len > BODY_MAX || len > eager_limit(conn) && copied_once();
+    let is_far = ep.peers.at(peer).id.place != 0 && len >= LONG_MIN;
+    let eager_max = if is_far && ep.peers.at(peer).transfer.long_bytes < LONG_BYTES_MAX {
+        env_cfg.eager_size.clamp(BODY_MAX, LONG_BODY_MAX)
+    } else {
+        BODY_MAX
+    };
+    let long = len > eager_max || len > eager_limit(conn) && copied_once();
     if long && flags & fi::FI_INJECT == 0 {
         let Source::User(iov) = payload else {
             return Submit::Retry;
@@ -241,30 +260,40 @@ pub(crate) fn submit(
     }
     let (mut kind, mut head) = wire::envelope(wire::EAGER, tag, data);
     let inline = len + head.as_slice().len() + if want_ack { 8 } else { 0 } <= HEAD_MAX;
+    let mut ack = None;
     if want_ack {
-        if !conn.tx().room(if inline { 0 } else { len })
+        if !conn.tx().room(if inline || len > BODY_MAX { 0 } else { len })
             || ep.ops.messages_to(peer) >= MAX_UNACKED_MSGS
         {
             return Submit::Retry;
         }
         let op = OutstandingOp::new(peer, info, Iov::new(&[]));
         kind |= wire::WANT_ACK;
-        head = head.word(ep.ops.insert(op));
+        head = head.word(*ack.insert(ep.ops.insert(op)));
     }
     let pushed = if inline {
         kind |= wire::INLINE;
         if let Some(tail) = head.tail(len) {
             payload.copy_to(tail);
         }
-        conn.tx().push_head(kind, head.as_slice())
+        of_push(conn.tx().push_head(kind, head.as_slice()))
     } else {
-        match payload {
-            Source::User(iov) => conn.tx().push(kind, head.as_slice(), iov, 0, len),
-            Source::Copied(bytes) => conn.tx().push_slice(kind, head.as_slice(), bytes),
-        }
+        push_with_body(conn, (kind, head.as_slice()), &payload, is_far)
     };
-    if pushed.is_err() {
-        return Submit::Retry;
+    if pushed != LongSend::Sent {
+        if let Some(id) = ack {
+            ep.ops.remove(id);
+        }
+        // The ring may be full of replies for long, and an announcement fits behind them.
+        return match payload {
+            Source::User(iov) if pushed == LongSend::Behind => {
+                send_rts(ep, env, peer, iov, &message)
+            }
+            _ => Submit::Retry,
+        };
+    }
+    if len > BODY_MAX {
+        ep.peers.at_mut(peer).transfer.long_bytes += len;
     }
     conn.notify();
     ep.stats.sent.add(len);
@@ -280,6 +309,32 @@ pub(crate) fn submit(
         completion::tx_complete(ep, env, info, 0);
     }
     Submit::Done
+}
+
+fn of_push(pushed: Result<(), PushError>) -> LongSend {
+    if pushed.is_ok() { LongSend::Sent } else { LongSend::Later }
+}
+
+/// Pushes a message with a body into the ring; to a peer on another host past it if possible, and
+/// always if the ring cannot contain the body.
+fn push_with_body(
+    conn: &mut Connection,
+    (kind, head): (u8, &[u8]),
+    payload: &Source<'_>,
+    is_far: bool,
+) -> LongSend {
+    let len = payload.len();
+    if is_far {
+        let append = &mut |message: &mut Vec<u8>| payload.append_to(message);
+        let sent = conn.send_long(kind, head, len, append);
+        if sent == LongSend::Sent || len > BODY_MAX {
+            return sent;
+        }
+    }
+    of_push(match payload {
+        Source::User(iov) => conn.tx().push(kind, head, iov, 0, len),
+        Source::Copied(bytes) => conn.tx().push_slice(kind, head, bytes),
+    })
 }
 
 /// Announces a message whose payload stays here until the receiver fetches it. The payload of a

@@ -225,6 +225,8 @@ pub(crate) struct Transfer {
     pub no_direct: bool,
     /// Selectors of the method, once there are any.
     pub rndv_select: Option<Box<RndvSelector>>,
+    /// Bytes of long eager messages since the peer last received an announced one.
+    pub long_bytes: usize,
 }
 
 /// Work of progress for a peer.

@@ -30,6 +30,14 @@ impl Source<'_> {
         }
     }
 
+    /// Appends a copy of the payload to `out`.
+    pub(crate) fn append_to(&self, out: &mut Vec<u8>) {
+        match self {
+            Source::User(iov) => iov.iter().for_each(|piece| piece.append_to(out)),
+            Source::Copied(bytes) => out.extend_from_slice(bytes),
+        }
+    }
+
     #[inline]
     pub(crate) fn copy_to(&self, out: &mut [u8]) {
         match self {

@@ -53,6 +53,8 @@ pub(crate) const NETWORK_KEY: u8 = 0x08;
 pub(crate) const NETWORK_REFUSED: u8 = 0x09;
 /// End of a read by the network: {key of the network, whether the bytes have arrived}.
 pub(crate) const NETWORK_END: u8 = 0x0a;
+/// Record whose body is outside the ring, see `Connection::take_body`.
+pub(crate) const OUTSIDE: u8 = scif::BODY_OUTSIDE;
 /// Connection management of connected endpoints. The upper half of the kind, {number} + data of the
 /// application.
 pub(crate) const CM: u8 = 0x20;

@@ -164,8 +164,9 @@ impl NetWire for EndDouble {
         let EndInbox { messages, lost, reads } = std::mem::take(end);
         let exposed = state.exposed.clone();
         drop(state);
-        for message in messages {
-            on(WireEvent::Message(&message));
+        for mut message in messages {
+            let len = message.len();
+            on(WireEvent::Message(&mut message, len));
         }
         for peer in lost {
             on(WireEvent::Lost(peer));

@@ -11,12 +11,12 @@ use scif_ring::layout::{BODY_MAX, HEAD_MAX, LAYOUT};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::wire::MESSAGE_MAX;
+use super::wire::{LONG_BODY_MAX, MESSAGE_MAX};
 use crate::addr::PortId;
 use crate::error::Refusal;
 
 /// Version of messages. A peer with another one is refused.
-pub(super) const VERSION: u16 = 2;
+pub(super) const VERSION: u16 = 3;
 /// First bytes of a greeting.
 const MAGIC: [u8; 4] = *b"ScNe";
 /// Number in a greeting that shows the byte order of its sender.
@@ -28,7 +28,7 @@ pub(super) const HEAD: usize = size_of::<FrameHead>();
 const RECORD: usize = 8;
 
 const _: () = assert!(HEAD == 24);
-const _: () = assert!(HEAD + RECORD + HEAD_MAX + BODY_MAX <= MESSAGE_MAX);
+const _: () = assert!(HEAD + RECORD + HEAD_MAX + LONG_BODY_MAX <= MESSAGE_MAX);
 
 /// Kind of a message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -40,6 +40,8 @@ pub(super) enum FrameKind {
     /// Answer to a greeting that is not accepted.
     Refusal(Refusal),
     Records,
+    /// One record with a long body.
+    LongRecord,
     /// Credit alone, which is in the head.
     Credit,
     /// Question whether the peer still has the connection. Contains a greeting.
@@ -78,6 +80,7 @@ impl FrameHead {
             FrameKind::Refusal(Refusal::Version) => (b'N', 2),
             FrameKind::Refusal(Refusal::Resources) => (b'N', 3),
             FrameKind::Records => (b'D', 0),
+            FrameKind::LongRecord => (b'L', 0),
             FrameKind::Credit => (b'C', 0),
             FrameKind::Ping => (b'P', 0),
             FrameKind::Unknown => (b'U', 0),
@@ -120,6 +123,7 @@ impl FrameHead {
             (b'N', 2) => FrameKind::Refusal(Refusal::Version),
             (b'N', 3) => FrameKind::Refusal(Refusal::Resources),
             (b'D', 0) => FrameKind::Records,
+            (b'L', 0) => FrameKind::LongRecord,
             (b'C', 0) => FrameKind::Credit,
             (b'P', 0) => FrameKind::Ping,
             (b'U', 0) => FrameKind::Unknown,
@@ -241,9 +245,19 @@ pub(super) fn begin_record(message: &mut Vec<u8>, kind: u8, head_len: u8, body: 
 
 /// Takes the first record of `bytes`; returns it with its size, or `None` if it is no valid one.
 pub(super) fn next_record(bytes: &[u8]) -> Option<(WireRecord<'_>, usize)> {
+    record_up_to(bytes, BODY_MAX)
+}
+
+/// Returns the record of a message that has one with a long body; `None` if it is no valid one.
+pub(super) fn long_record(bytes: &[u8]) -> Option<WireRecord<'_>> {
+    let (record, size) = record_up_to(bytes, LONG_BODY_MAX)?;
+    (size == bytes.len() && !record.body.is_empty()).then_some(record)
+}
+
+fn record_up_to(bytes: &[u8], body_max: usize) -> Option<(WireRecord<'_>, usize)> {
     let (&[kind, head_len, _, _, a, b, c, d], rest) = bytes.split_first_chunk::<RECORD>()?;
     let (head_len, body_len) = (usize::from(head_len), u32::from_ne_bytes([a, b, c, d]) as usize);
-    if head_len > HEAD_MAX || body_len > BODY_MAX {
+    if head_len > HEAD_MAX || body_len > body_max {
         return None;
     }
     let (head, rest) = rest.split_at_checked(head_len)?;
@@ -264,6 +278,7 @@ mod tests {
             FrameKind::Refusal(Refusal::Version),
             FrameKind::Refusal(Refusal::Resources),
             FrameKind::Records,
+            FrameKind::LongRecord,
             FrameKind::Credit,
             FrameKind::Ping,
             FrameKind::Unknown,

@@ -8,6 +8,8 @@ use std::sync::{Arc, Mutex};
 use scif_ring::Mem;
 
 use super::mux::NetMux;
+use super::outside::OutsideBodies;
+use crate::outside_body::{LongSend, OutsideBody};
 use crate::remote_reads::{ReadBegun, ReadState, ReadSupport, RemoteReads, WireMemory};
 use crate::sys::errno::{keep_errno, lock};
 use crate::sys::fork::Maker;
@@ -18,19 +20,26 @@ use crate::transport::{CloseKind, Link, LinkUpdate};
 pub(super) struct NetLink {
     mux: Arc<Mutex<NetMux>>,
     token: u64,
+    /// Bodies outside the ring, which may be read after the end of the connection.
+    bodies: OutsideBodies,
     maker: Maker,
 }
 
 impl NetLink {
     pub(super) fn new(mux: &Arc<Mutex<NetMux>>, token: u64) -> NetLink {
-        NetLink { mux: Arc::clone(mux), token, maker: Maker::here() }
+        let (mux, bodies) = (Arc::clone(mux), OutsideBodies::default());
+        NetLink { mux, token, bodies, maker: Maker::here() }
     }
 }
 
 // Calls of the network change errno, so each entry point restores it.
 impl Link for NetLink {
     fn next_event(&mut self) -> Option<LinkUpdate> {
-        keep_errno(|| lock(&self.mux).next_event(self.token))
+        keep_errno(|| {
+            let mut mux = lock(&self.mux);
+            mux.move_bodies(self.token, &mut self.bodies);
+            mux.next_event(self.token)
+        })
     }
 
     fn unsent(&self) -> bool {
@@ -45,6 +54,24 @@ impl Link for NetLink {
         false
     }
 
+    fn send_long(
+        &mut self,
+        record: (u8, &[u8]),
+        len: usize,
+        append: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> LongSend {
+        keep_errno(|| lock(&self.mux).send_long(self.token, record, len, append))
+    }
+
+    fn take_body(&mut self, number: u64) -> Option<OutsideBody> {
+        lock(&self.mux).move_bodies(self.token, &mut self.bodies);
+        self.bodies.take(number)
+    }
+
+    fn give_back(&mut self, body: OutsideBody) {
+        lock(&self.mux).wire().give_back(body.into_buffer());
+    }
+
     fn probe(&mut self) {
         keep_errno(|| lock(&self.mux).probe(self.token, now_ns()));
     }
@@ -56,7 +83,11 @@ impl Link for NetLink {
     fn close(&mut self, how: CloseKind) {
         // A thread of the parent may have held the lock when a child was forked.
         if !self.maker.is_ancestor() {
-            keep_errno(|| lock(&self.mux).close(self.token, how));
+            keep_errno(|| {
+                let mut mux = lock(&self.mux);
+                mux.give_back(&mut self.bodies);
+                mux.close(self.token, how);
+            });
         }
     }
 }

@@ -12,7 +12,10 @@ mod double;
 mod frame;
 mod handshake;
 mod link;
+#[cfg(test)]
+mod long_tests;
 mod mux;
+mod outside;
 mod port;
 mod reads;
 mod resting;
@@ -24,4 +27,6 @@ mod window;
 mod wire;
 
 pub(crate) use port::NetPort;
-pub use wire::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
+pub use wire::{
+    BODY_OUTSIDE, LONG_BODY_MAX, MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer,
+};

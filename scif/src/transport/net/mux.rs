@@ -5,16 +5,18 @@
 //! can send a greeting under any name. A random token of 64 bits in each message keeps others out
 //! of a connection.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 
+use foldhash::{HashMap, HashMapExt};
 use scif_ring::{BELL_BYTES, Mem};
 use zerocopy::IntoBytes;
 
 use super::dead_names::DeadNames;
-use super::frame::{FrameHead, FrameKind, NetGreeting, begin, open, seal};
+use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, begin, open, seal};
+use super::outside::OutsideBodies;
 use super::reads::NetReads;
 use super::resting::{PageRelease, RestingList};
 use super::stream::NetStream;
@@ -22,6 +24,7 @@ use super::wire::{NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::addr::PortId;
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::memory::PeerMemory;
+use crate::outside_body::LongSend;
 use crate::remote_reads::{ReadBegun, ReadState, ReadSupport, WireMemory};
 use crate::segment::Side;
 use crate::slab::ConnId;
@@ -167,16 +170,22 @@ impl NetMux {
             let Some(token) = self.table.listed.get(at).copied() else { continue };
             self.service(token, at);
         }
+        if !self.table.refused.is_empty() || !self.table.unknown.is_empty() {
+            self.answer_all();
+        }
+        let StreamTable { ready: changed, streams, .. } = &mut self.table;
+        // `accept` reports one that is not accepted yet.
+        ready.extend(changed.drain(..).filter_map(|token| streams.get(&token)?.id));
+    }
+
+    /// Answers the greetings and pings that no connection has taken.
+    #[cold]
+    fn answer_all(&mut self) {
         for (name, token, refusal) in std::mem::take(&mut self.table.refused) {
             self.answer_unconnected(name, token, FrameKind::Refusal(refusal));
         }
         for (name, token) in std::mem::take(&mut self.table.unknown) {
             self.answer_unconnected(name, token, FrameKind::Unknown);
-        }
-        for token in std::mem::take(&mut self.table.ready) {
-            let Some(stream) = self.table.streams.get(&token) else { continue };
-            // `accept` reports one that is not accepted yet.
-            ready.extend(stream.id);
         }
     }
 
@@ -280,6 +289,32 @@ impl NetMux {
         Some(LinkUpdate::Closed(reason))
     }
 
+    /// Sends a record past the ring of a connection, see [`NetStream::send_long`].
+    pub(super) fn send_long(
+        &mut self,
+        token: u64,
+        record: (u8, &[u8]),
+        len: usize,
+        append: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> LongSend {
+        // Records in the ring precede it.
+        self.flush(token);
+        let NetMux { wire, table, .. } = self;
+        let Some(stream) = table.streams.get_mut(&token) else { return LongSend::Later };
+        let sent = stream.send_long(&mut **wire, record, len, append);
+        if stream.is_restless() {
+            table.list(token);
+        }
+        sent
+    }
+
+    /// Moves the bodies outside the ring of a connection to `to`.
+    pub(super) fn move_bodies(&mut self, token: u64, to: &mut OutsideBodies) {
+        if let Some(stream) = self.table.streams.get_mut(&token) {
+            stream.move_bodies(to);
+        }
+    }
+
     /// Returns the exports of a peer.
     pub(super) fn remote(&self) -> Remote {
         Remote {
@@ -293,10 +328,18 @@ impl NetMux {
 
     fn remove(&mut self, token: u64) {
         self.revoke_all(token);
-        let removed = self.table.streams.remove(&token);
-        if let Some(to) = removed.and_then(|stream| stream.to) {
+        let Some(mut removed) = self.table.streams.remove(&token) else { return };
+        let mut bodies = OutsideBodies::default();
+        removed.move_bodies(&mut bodies);
+        self.give_back(&mut bodies);
+        if let Some(to) = removed.to {
             self.wire.release(to);
         }
+    }
+
+    /// Gives the buffers of bodies back to the network.
+    pub(super) fn give_back(&mut self, bodies: &mut OutsideBodies) {
+        bodies.drain().for_each(|body| self.wire.give_back(body.into_buffer()));
     }
 
     fn revoke_all(&mut self, token: u64) {
@@ -409,7 +452,8 @@ impl NetMux {
 
     /// Whether the owner may sleep until the network's descriptor is readable.
     pub(super) fn may_sleep(&mut self) -> bool {
-        self.table.listed.is_empty() && self.table.ready.is_empty() && self.wire.may_sleep()
+        let StreamTable { listed, ready, requests, .. } = &self.table;
+        listed.is_empty() && ready.is_empty() && requests.is_empty() && self.wire.may_sleep()
     }
 }
 
@@ -454,16 +498,13 @@ impl StreamTable {
 
     fn on_event(&mut self, event: WireEvent<'_>) {
         match event {
-            WireEvent::Message(message) => {
-                let Some((head, rest)) = open(message) else {
-                    log::debug!(
-                        "message of {} bytes from the network: invalid; ignored",
-                        message.len()
-                    );
+            WireEvent::Message(message, len) => {
+                let Some((head, _)) = message.get(..len).and_then(open) else {
+                    log::debug!("message of {len} bytes from the network: invalid; ignored");
                     return;
                 };
                 self.received_ns = now_ns();
-                self.on_message(&head, rest);
+                self.on_message(&head, message, len);
             }
             WireEvent::Lost(peer) => self.on_lost(peer),
             WireEvent::ReadEnded { number, is_done } => {
@@ -473,12 +514,13 @@ impl StreamTable {
         }
     }
 
-    fn on_message(&mut self, head: &FrameHead, rest: &[u8]) {
+    fn on_message(&mut self, head: &FrameHead, message: &mut Vec<u8>, len: usize) {
+        let rest = message.get(HEAD..len).unwrap_or_default();
         let token = head.token();
-        if head.kind() == Some(FrameKind::Greeting) && !self.streams.contains_key(&token) {
-            return self.on_greeting(head, rest);
-        }
         let Some(stream) = self.streams.get_mut(&token) else {
+            if head.kind() == Some(FrameKind::Greeting) {
+                return self.on_greeting(head, rest);
+            }
             // Of a connection that this side has ended, or of a former process.
             if head.kind() == Some(FrameKind::Ping) {
                 if let Some(greeting) = NetGreeting::decode(rest) {
@@ -492,12 +534,14 @@ impl StreamTable {
         }
         if head.kind() == Some(FrameKind::Unknown) {
             stream.end(Reason::Died);
-        } else if let Err(reason) = stream.receive(head, rest) {
+        } else if let Err(reason) = stream.receive(head, (message, len), self.received_ns) {
             stream.end(reason);
         }
         self.ready.push(token);
         // A credit may let more be sent.
-        self.list(token);
+        if !std::mem::replace(&mut stream.listed, true) {
+            self.listed.push(token);
+        }
     }
 
     fn on_greeting(&mut self, head: &FrameHead, rest: &[u8]) {

@@ -13,15 +13,18 @@ use scif_ring::{Consumer, Producer};
 use zerocopy::IntoBytes;
 
 use super::frame::{
-    FrameHead, FrameKind, NetGreeting, begin, begin_record, next_record, record_size, seal,
+    FrameHead, FrameKind, HEAD, NetGreeting, begin, begin_record, long_record, next_record,
+    record_size, seal,
 };
 use super::handshake::Handshake;
+use super::outside::OutsideBodies;
 use super::resting::PageRelease;
 use super::watch::PeerWatch;
-use super::window::{ReceiveWindow, SendWindow};
-use super::wire::{MESSAGE_MAX, NetWire, PeerLimits, WirePeer};
+use super::window::{ReceiveWindow, RecordBody, SendWindow};
+use super::wire::{BODY_OUTSIDE, LONG_BODY_MAX, MESSAGE_MAX, NetWire, PeerLimits, WirePeer};
 use crate::addr::PortId;
 use crate::error::{self, Error, Reason};
+use crate::outside_body::LongSend;
 use crate::segment::{SEGMENT_BYTES, Side, Views, release_rings, write_header};
 use crate::slab::ConnId;
 use crate::sys::mmap::Mapping;
@@ -47,6 +50,9 @@ struct RecordReceiver {
     sequence: u32,
     /// Records for which the ring had no space: less than a ringful, by the window.
     stash: Vec<u8>,
+    /// Number of records received.
+    records: u64,
+    outside: OutsideBodies,
 }
 
 /// Changes that the link has not reported yet.
@@ -120,16 +126,23 @@ impl NetStream {
                 window: ReceiveWindow::default(),
                 sequence: 0,
                 stash: Vec::new(),
+                records: 0,
+                outside: OutsideBodies::default(),
             },
             segment,
         })
     }
 
-    /// Takes one message of the peer.
+    /// Takes one message of the peer, at time `now`.
     ///
     /// # Errors
     /// Reason for which the connection ends now.
-    pub(super) fn receive(&mut self, head: &FrameHead, rest: &[u8]) -> Result<(), Reason> {
+    pub(super) fn receive(
+        &mut self,
+        head: &FrameHead,
+        message: (&mut Vec<u8>, usize),
+        now: u64,
+    ) -> Result<(), Reason> {
         if head.kind() == Some(FrameKind::Greeting) {
             return if self.handshake.note_greeting() { Ok(()) } else { Err(Reason::Corrupt) };
         }
@@ -147,7 +160,7 @@ impl NetStream {
             return Err(Reason::Corrupt);
         }
         self.receiver.sequence = expected.wrapping_add(1);
-        self.watch.note_received(now_ns());
+        self.watch.note_received(now);
         if !self.sender.window.note_credit(head.credit()) {
             return Err(Reason::Corrupt);
         }
@@ -158,7 +171,8 @@ impl NetStream {
                 // The peer holds its records until it knows that its answer has arrived.
                 self.due = Some(FrameKind::Credit);
             }
-            FrameKind::Records => self.receiver.take(rest)?,
+            FrameKind::Records => self.receiver.take(content(message.0, message.1))?,
+            FrameKind::LongRecord => self.receiver.take_long(message.0, message.1)?,
             FrameKind::Credit => {}
             FrameKind::Ping => self.due = Some(FrameKind::Credit),
             FrameKind::Bye => return Err(Reason::Orderly),
@@ -168,7 +182,8 @@ impl NetStream {
                 return Err(Reason::Corrupt);
             }
         }
-        self.changes.woken |= head.kind() == Some(FrameKind::Records);
+        self.changes.woken |=
+            matches!(head.kind(), Some(FrameKind::Records | FrameKind::LongRecord));
         Ok(())
     }
 
@@ -308,6 +323,70 @@ impl NetStream {
         }
     }
 
+    /// Sends a record whose body is appended by `append`, `len` bytes, past the ring.
+    pub(super) fn send_long(
+        &mut self,
+        wire: &mut dyn NetWire,
+        (kind, record_head): (u8, &[u8]),
+        len: usize,
+        append: &mut dyn FnMut(&mut Vec<u8>),
+    ) -> LongSend {
+        let body = RecordBody::long(len);
+        let (Some(to), Ok(head_len)) = (self.to, u8::try_from(record_head.len())) else {
+            return LongSend::Later;
+        };
+        if !self.is_open()
+            || !self.handshake.may_send()
+            || self.handshake.is_due()
+            || self.sender.waiting.is_some()
+            || len > LONG_BODY_MAX
+        {
+            return LongSend::Later;
+        }
+        if !self.sender.is_empty() {
+            return LongSend::Behind;
+        }
+        if !self.sender.window.has_room(body) {
+            return LongSend::Later;
+        }
+        // Any message is a sign of life. A ping asks for an answer.
+        if self.due == Some(FrameKind::Credit) {
+            self.due = None;
+        }
+        let mut message = self.begin_message(wire, FrameKind::LongRecord);
+        begin_record(&mut message, kind, head_len, len);
+        message.extend_from_slice(record_head);
+        append(&mut message);
+        seal(&mut message);
+        self.sender.window.note_sent(body);
+        match wire.send(to, message) {
+            Ok(()) => self.watch.note_taken(),
+            Err(message) => {
+                self.sender.waiting = Some(message);
+                if wire.has_room() {
+                    self.note_refused(now_ns(), wire.provider());
+                }
+            }
+        }
+        LongSend::Sent
+    }
+
+    /// Returns a message of that kind without content, which has the next number and the credit.
+    fn begin_message(&mut self, wire: &mut dyn NetWire, kind: FrameKind) -> Vec<u8> {
+        let consumed = self.receiver.consumed();
+        let credit = self.receiver.window.credit(consumed);
+        let mut message = wire.buffer();
+        let sequence = self.sender.sequence;
+        begin(&mut message, FrameHead::new(kind, self.token, sequence, credit));
+        self.sender.sequence = sequence.wrapping_add(1);
+        message
+    }
+
+    /// Moves the bodies outside the ring to `to`.
+    pub(super) fn move_bodies(&mut self, to: &mut OutsideBodies) {
+        self.receiver.outside.move_to(to);
+    }
+
     /// Notes that the network does not take a message. Ends the connection to a dead peer.
     fn note_refused(&mut self, now: u64, provider: &str) {
         if self.watch.note_refused(now, self.peer, provider) {
@@ -348,12 +427,11 @@ impl NetStream {
         };
         // Any message is a sign of life, and asks the network for its peer.
         self.due = None;
-        let credit = self.receiver.window.credit(consumed);
-        let mut message = wire.buffer();
         // A first message has number 0, also when it is repeated.
-        let sequence = if first.is_some() { 0 } else { self.sender.sequence };
-        begin(&mut message, FrameHead::new(kind, self.token, sequence, credit));
-        self.sender.sequence = sequence.wrapping_add(1);
+        if first.is_some() {
+            self.sender.sequence = 0;
+        }
+        let mut message = self.begin_message(wire, kind);
         match kind {
             FrameKind::Greeting | FrameKind::Ping => {
                 message.extend_from_slice(NetGreeting::new(node, wire.name()).as_bytes());
@@ -380,7 +458,7 @@ impl RecordSender {
 
     /// Whether a record is in the ring for which the peer has credit.
     fn has_record(&mut self) -> bool {
-        self.next_lengths().is_some_and(|(_, body)| self.window.has_room(body))
+        self.next_lengths().is_some_and(|(_, body)| self.window.has_room(RecordBody::in_ring(body)))
     }
 
     /// Appends records, as many as credit and message have space for.
@@ -388,17 +466,14 @@ impl RecordSender {
         while let Ok(Some(record)) = self.ring.peek() {
             let body = record.body.len();
             let size = record_size(usize::from(record.head_len), body);
-            if message.len() + size > MESSAGE_MAX || !self.window.has_room(body) {
+            let in_ring = RecordBody::in_ring(body);
+            if message.len() + size > MESSAGE_MAX || !self.window.has_room(in_ring) {
                 break;
             }
             begin_record(message, record.kind, record.head_len, body);
             message.extend_from_slice(record.head());
-            let at = message.len();
-            message.resize(at + body, 0);
-            if let Some(to) = message.get_mut(at..) {
-                record.body.copy_to_slice(to);
-            }
-            self.window.note_sent(body);
+            record.body.append_to(message);
+            self.window.note_sent(in_ring);
             self.ring.advance();
         }
         self.ring.flush();
@@ -424,9 +499,10 @@ impl RecordReceiver {
         let mut all_fit = self.stash.is_empty();
         while !rest.is_empty() {
             let (record, size) = next_record(rest).ok_or(Reason::Corrupt)?;
-            if !self.window.note_received(record.body.len()) {
+            if !self.window.note_received(RecordBody::in_ring(record.body.len())) {
                 return Err(Reason::Corrupt);
             }
+            self.records += 1;
             if all_fit {
                 match self.ring.push_slice(record.kind, record.head, record.body) {
                     Ok(()) => {}
@@ -440,6 +516,32 @@ impl RecordReceiver {
             }
             rest = later;
         }
+        Ok(())
+    }
+
+    /// Takes the record of a message that has one with a long body. The ring gets it without.
+    fn take_long(&mut self, message: &mut Vec<u8>, len: usize) -> Result<(), Reason> {
+        let record = long_record(content(message, len)).ok_or(Reason::Corrupt)?;
+        if !self.window.note_received(RecordBody::long(record.body.len())) {
+            return Err(Reason::Corrupt);
+        }
+        let (kind, body) = (record.kind, len - record.body.len()..len);
+        let all_fit = self.stash.is_empty();
+        match if all_fit {
+            self.ring.push_slice(BODY_OUTSIDE, record.head, &[])
+        } else {
+            Err(PushError::Full)
+        } {
+            Ok(()) => {}
+            Err(PushError::Full) => {
+                #[expect(clippy::cast_possible_truncation, reason = "at most HEAD_MAX")]
+                begin_record(&mut self.stash, BODY_OUTSIDE, record.head.len() as u8, 0);
+                self.stash.extend_from_slice(record.head);
+            }
+            Err(PushError::TooLong) => return Err(Reason::Corrupt),
+        }
+        self.outside.add((self.records, kind), message, body);
+        self.records += 1;
         Ok(())
     }
 
@@ -458,6 +560,11 @@ impl RecordReceiver {
         self.stash.drain(..used);
         Ok(used > 0)
     }
+}
+
+/// Returns the content of a message of `len` bytes, behind its head.
+fn content(message: &[u8], len: usize) -> &[u8] {
+    message.get(HEAD..len).unwrap_or_default()
 }
 
 const _: () = assert!(BODY_MAX < MESSAGE_MAX);

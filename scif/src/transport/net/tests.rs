@@ -29,9 +29,9 @@ use crate::transport::{CloseKind, LinkUpdate};
 const POLLS: usize = 100_000;
 
 /// One host with one endpoint.
-struct Host {
-    endpoint: Endpoint,
-    name: SocketAddrV4,
+pub(super) struct Host {
+    pub(super) endpoint: Endpoint,
+    pub(super) name: SocketAddrV4,
 }
 
 impl Host {
@@ -49,17 +49,17 @@ impl Host {
         PortId::abroad(self.endpoint.id().node, self.name)
     }
 
-    fn events(&mut self) -> Vec<LinkEvent> {
+    pub(super) fn events(&mut self) -> Vec<LinkEvent> {
         let mut events = Vec::new();
         self.endpoint.poll_links(&mut events);
         events
     }
 
-    fn conn(&mut self, id: ConnId) -> &mut Connection {
+    pub(super) fn conn(&mut self, id: ConnId) -> &mut Connection {
         self.endpoint.conn(id).unwrap()
     }
 
-    fn send_record(&mut self, id: ConnId, kind: u8, head: &[u8], body: &[u8]) -> bool {
+    pub(super) fn send_record(&mut self, id: ConnId, kind: u8, head: &[u8], body: &[u8]) -> bool {
         let conn = self.conn(id);
         let pushed = conn.tx().push_slice(kind, head, body).is_ok();
         conn.notify();
@@ -75,7 +75,7 @@ impl Host {
         Some((record.kind, record.head().to_vec(), body))
     }
 
-    fn closed(&mut self, id: ConnId) -> Reason {
+    pub(super) fn closed(&mut self, id: ConnId) -> Reason {
         for _ in 0..POLLS {
             for event in self.events() {
                 match event {
@@ -99,15 +99,15 @@ impl Host {
     }
 }
 
-struct HostPair {
-    net: NetDouble,
-    a: Host,
-    b: Host,
-    ab: ConnId,
-    ba: ConnId,
+pub(super) struct HostPair {
+    pub(super) net: NetDouble,
+    pub(super) a: Host,
+    pub(super) b: Host,
+    pub(super) ab: ConnId,
+    pub(super) ba: ConnId,
 }
 
-fn pair() -> HostPair {
+pub(super) fn pair() -> HostPair {
     let net = NetDouble::default();
     let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
     let ab = a.endpoint.connect(b.id()).unwrap();
@@ -534,7 +534,7 @@ fn probe(mux: &mut NetMux, token: u64, now: u64) {
 }
 
 struct MuxPair {
-    net: NetDouble,
+    pub(super) net: NetDouble,
     a: NetMux,
     b: NetMux,
     token: u64,

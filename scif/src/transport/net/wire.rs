@@ -13,7 +13,14 @@ use crate::remote_reads::{ReadSupport, WireMemory};
 
 /// Maximum size in bytes of a message. A longer one lets more records share a message, and occupies
 /// more memory in each buffer of a receiver.
-pub const MESSAGE_MAX: usize = 20 * 1024;
+pub const MESSAGE_MAX: usize = LONG_BODY_MAX + 512;
+/// Maximum length in bytes of the body of a record outside the rings. With a shorter one, long
+/// messages take more system calls, or are read by the network, which takes one more round trip.
+pub const LONG_BODY_MAX: usize = 64 * 1024;
+
+/// Kind of a record in a ring whose body is outside the ring. The body has the true kind
+/// (`OutsideBody::kind`).
+pub const BODY_OUTSIDE: u8 = 0x0b;
 
 /// Number of a peer of a wire, chosen by the wire.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -22,8 +29,9 @@ pub struct WirePeer(pub u64);
 /// Event of a wire.
 #[derive(Debug)]
 pub enum WireEvent<'a> {
-    /// A message has arrived. Its sender is known from its content only.
-    Message(&'a [u8]),
+    /// A message of that length has arrived, in a buffer that may be taken, and is then given back
+    /// later. Its sender is known from its content only.
+    Message(&'a mut Vec<u8>, usize),
     /// A message to this peer was lost, and later ones may be.
     Lost(WirePeer),
     /// The read with that number has ended.
@@ -80,6 +88,11 @@ pub trait NetWire: Send {
 
     /// Returns an empty buffer for a message, with capacity for [`MESSAGE_MAX`] bytes.
     fn buffer(&mut self) -> Vec<u8>;
+
+    /// Takes back a buffer that an event gave away.
+    fn give_back(&mut self, buffer: Vec<u8>) {
+        drop(buffer);
+    }
 
     /// Takes a message.
     ///

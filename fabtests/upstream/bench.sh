@@ -3,17 +3,21 @@
 # Measures providers with the benchmark programs of libfabric's fabtests, in turns (turns.sh).
 #
 #   bench.sh PREFIX [--quick] [--prov SUBJECT,...] [--tests TEST,...] [--sizes SIZE,...]
-#            [--samples N]
+#            [--samples N] [--hosts]
 #
 # PREFIX is the prefix of the installed fabtests, 1.17 or later: PREFIX/bin/fi_rdm_pingpong and the
 # programs beside it, PREFIX/lib of their libfabric. SUBJECT is [LABEL=]PROVIDER[@DIR], by default
 # scif,shm. DIR is the prefix of another libfabric with its own fabtests, or the directory of
 # another libscif-fi.so. The first subject is compared with each other one. TEST is a name in the
 # list below, or a part of it. All figures are microseconds: half a round trip, or one message.
+#
+# With --hosts the two sides run on two hosts, namespaces of this machine (net/hosts.sh), and the
+# default subjects are scif over tcp and tcp alone. Needs root.
 set -u -o pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../mpi/setup.sh"
 . "$here/../turns.sh"
+. "$here/../net/hosts.sh"
 
 # Name, program, its arguments, largest size, factor of the iterations.
 TESTS=(
@@ -30,8 +34,9 @@ TESTS=(
 )
 SIZES=8,64,256,1K,4K,8K,16K,64K,256K,1M,4M
 SAMPLES=5
-SUBJECTS=scif,shm
+SUBJECTS=
 ONLY=
+HOSTS=
 
 usage="usage: make bench-upstream UPSTREAM=DIR [BENCH=OPTIONS], see the head of ${BASH_SOURCE[0]}"
 [ $# -ge 1 ] || die "$usage"
@@ -45,10 +50,12 @@ while [ $# -gt 0 ]; do
     --tests) ONLY=${2:?$usage} && shift ;;
     --sizes) SIZES=${2:?$usage} && shift ;;
     --samples) SAMPLES=${2:?$usage} && shift ;;
+    --hosts) HOSTS=1 ;;
     *) die "$usage" ;;
     esac
     shift
 done
+SUBJECTS=${SUBJECTS:-scif,$([ -n "$HOSTS" ] && echo tcp || echo shm)}
 declare -A MEANING=()
 for word in ${SUBJECTS//,/ }; do MEANING[${word%%=*}]=${word#*=}; done
 mapfile -t SUBJECTS < <(tr ',' '\n' <<<"$SUBJECTS" | sed 's/=.*//')
@@ -71,6 +78,19 @@ iterations() { # SIZE
     else echo 100; fi
 }
 
+# on_side NUMBER COMMAND...: one side of a program, on its host.
+on_side() {
+    if [ -n "$HOSTS" ]; then
+        on_host "$1" env FI_SCIF_NET=tcp SCIF_DOMAIN=hosts "${@:2}"
+    else
+        "${@:2}"
+    fi
+}
+
+address_of() { # NUMBER
+    if [ -n "$HOSTS" ]; then echo "$HOSTS_NET.$1"; else echo 127.0.0.1; fi
+}
+
 # Two sides of a program; a client that finds no server is started again, later after the server.
 take() { # SUBJECT TEST SIZE PROGRAM ARGUMENTS FACTOR
     local size=$3 count port server delay rc=1 args=()
@@ -79,15 +99,15 @@ take() { # SUBJECT TEST SIZE PROGRAM ARGUMENTS FACTOR
     [ "$5" = - ] || IFS=, read -ra args <<<"$5"
     local command=(env "LD_LIBRARY_PATH=$PROGRAMS/lib" "FI_PROVIDER_PATH=$PROVIDERS"
         timeout -k 5 60 "${PRIORITY[@]}")
-    args+=(-p "$NAME" -S "$size" -I "$count" -w $((count / 10)) -m -s 127.0.0.1)
+    args+=(-p "$NAME" -S "$size" -I "$count" -w $((count / 10)) -m)
     for delay in 0.15 0.5 2; do
         port=$((10000 + RANDOM % 20000))
-        "${command[@]}" taskset -c "$CPU0" "$PROGRAMS/bin/$4" "${args[@]}" -B "$port" \
-            >"$LOGS/turns-server.log" 2>&1 &
+        on_side 1 "${command[@]}" taskset -c "$CPU0" "$PROGRAMS/bin/$4" "${args[@]}" \
+            -s "$(address_of 1)" -B "$port" >"$LOGS/turns-server.log" 2>&1 &
         server=$!
         sleep "$delay"
-        "${command[@]}" taskset -c "$CPU1" "$PROGRAMS/bin/$4" "${args[@]}" -P "$port" 127.0.0.1 \
-            >"$LOGS/turns-client.log" 2>&1
+        on_side 2 "${command[@]}" taskset -c "$CPU1" "$PROGRAMS/bin/$4" "${args[@]}" \
+            -s "$(address_of 2)" -P "$port" "$(address_of 1)" >"$LOGS/turns-client.log" 2>&1
         rc=$?
         ((rc == 0)) || kill "$server" 2>/dev/null
         wait "$server" && ((rc == 0)) && break
@@ -97,6 +117,11 @@ take() { # SUBJECT TEST SIZE PROGRAM ARGUMENTS FACTOR
     sed -n "s,.*usec/xfer: \([0-9.]*\).*,$size \1,p" "$LOGS/turns-client.log" | head -n 1
 }
 
+if [ -n "$HOSTS" ]; then
+    hosts_possible || die "--hosts needs root and namespaces: run as root, outside a container."
+    trap hosts_down EXIT
+    hosts_up 2 || die "The hosts cannot be set up."
+fi
 find_cargo
 need_build_packages
 build_release scif-fabtests
@@ -109,7 +134,8 @@ for subject in "${SUBJECTS[@]}"; do
 done
 FIGURES=$RESULTS/bench-upstream-samples.csv
 prepare_turns
-echo "fabtests of $PREFIX, processors $CPU0 and $CPU1, round trip of a cache line $NS ns"
+echo "fabtests of $PREFIX${HOSTS:+, two hosts}, processors $CPU0 and $CPU1," \
+    "round trip of a cache line $NS ns"
 for line in "${TESTS[@]}"; do
     read -r name program arguments largest factor <<<"$line"
     wanted=${ONLY:+0}

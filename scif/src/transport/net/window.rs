@@ -16,8 +16,10 @@ use super::wire::LONG_BODY_MAX;
 const DUE_RECORDS: usize = RING_SLOTS / 2;
 /// Size in bytes of the bodies in the ring after whose consumption a credit is sent alone.
 const DUE_BYTES: usize = RING_DATA_BYTES / 2;
-/// Size in bytes of the bodies outside the ring after whose consumption a credit is sent alone.
-const DUE_LONG_BYTES: usize = LONG_BYTES / 2;
+/// Size in bytes of the bodies outside the ring after whose consumption a credit is sent alone,
+/// more than one of the longest. So the answer to one takes its credit along. A sender that is
+/// stopped always has as many outstanding.
+const DUE_LONG_BYTES: usize = LONG_BODY_MAX + 1;
 
 /// Size in bytes of the bodies outside the ring that may be outstanding. A smaller one stops the
 /// sender, a larger one occupies more memory at a slow receiver.

@@ -51,7 +51,7 @@ pub(crate) fn take_any(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, peer:
             if matches!(handled, Ok(Ok(()))) {
                 if let Some(c) = ep.links.conn(conn) {
                     c.rx().advance();
-                    // The ring publishes by what it holds, and the body was outside.
+                    // The ring publishes by the bytes it contains, and the body was outside.
                     if record.kind == wire::OUTSIDE {
                         c.rx().flush();
                     }

@@ -179,7 +179,12 @@ mod tests {
         connect(&mut pair);
         let [_, to] = &mut pair;
         let link = to.ep.links.active[0];
-        let record = Record { kind: wire::OUTSIDE, head_len: 0, head: [0; 56], body: Mem::empty() };
+        let record = Record {
+            kind: wire::OUTSIDE,
+            head_len: 0,
+            head: [0; scif_ring::HEAD_MAX],
+            body: Mem::empty(),
+        };
         let handled = to.run(|ep, env| on_record(ep, env, link.conn, link.peer, &record));
         assert_eq!(handled, Err(RecordError::ProtocolError));
     }

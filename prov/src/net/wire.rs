@@ -44,8 +44,6 @@ const SPARE_MAX: usize = 8;
 /// Maximum number of buffers of receives that are taken and not given back. A smaller one costs
 /// copies, a larger one occupies 64.5 KiB more each.
 const TAKEN_MAX: usize = 8;
-/// Length in bytes of a message that may take its buffer. Shorter ones are copied anyway.
-const COPIED_MIN: usize = 1024;
 /// Number of completions taken by one read.
 const COMPLETIONS: usize = 16;
 /// Maximum number of reads of one poll, so that a flood of messages does not hold the caller.
@@ -81,12 +79,12 @@ impl Receives {
         Receives { buffers, spare: Vec::new(), taken_buffers: 0, taken }
     }
 
-    /// Passes on the message of a receive, of `len` bytes. A long one is copied if too many buffers
-    /// are taken, so that it occupies no more memory than it has bytes.
+    /// Passes on the message of a receive, of `len` bytes. It is copied if too many buffers are
+    /// taken, so that a peer cannot occupy them by short bodies.
     fn deliver(&mut self, slot: usize, len: usize, on: &mut dyn FnMut(WireEvent<'_>)) {
         let Some(buffer) = self.buffers.get_mut(slot) else { return };
         let Some(bytes) = buffer.get(..len) else { return };
-        if self.taken_buffers >= TAKEN_MAX && len > COPIED_MIN {
+        if self.taken_buffers >= TAKEN_MAX {
             return on(WireEvent::Message(&mut bytes.to_vec(), len));
         }
         on(WireEvent::Message(buffer, len));
@@ -475,7 +473,7 @@ impl NetWire for EndpointWire {
                 break;
             }
         }
-        // Without one the network may stop, and its descriptor with it.
+        // Without a posted receive the network may stop reading, and its descriptor stays silent.
         if self.receives.taken.len() == RECEIVES {
             self.repost_taken();
         }

@@ -526,12 +526,12 @@ impl RecordReceiver {
             return Err(Reason::Corrupt);
         }
         let (kind, body) = (record.kind, len - record.body.len()..len);
-        let all_fit = self.stash.is_empty();
-        match if all_fit {
+        let pushed = if self.stash.is_empty() {
             self.ring.push_slice(BODY_OUTSIDE, record.head, &[])
         } else {
             Err(PushError::Full)
-        } {
+        };
+        match pushed {
             Ok(()) => {}
             Err(PushError::Full) => {
                 #[expect(clippy::cast_possible_truncation, reason = "at most HEAD_MAX")]

@@ -534,7 +534,7 @@ fn probe(mux: &mut NetMux, token: u64, now: u64) {
 }
 
 struct MuxPair {
-    pub(super) net: NetDouble,
+    net: NetDouble,
     a: NetMux,
     b: NetMux,
     token: u64,

@@ -6,6 +6,15 @@ HOSTS_NET=10.77.0
 HOSTS_RUN=
 HOSTS_PIDS=()
 HOSTS_KEPT=()
+# Options of nsenter for all namespaces of a host.
+HOSTS_ENTER=(-m -u -i -n -p)
+
+# hosts_as_root COMMAND...: an ordinary user is root in a user namespace. Starts COMMAND there in
+# place of this shell, where the system permits it.
+hosts_as_root() {
+    [ "$(id -u)" = 0 ] || ! unshare --user --map-root-user true 2>/dev/null ||
+        exec unshare --user --map-root-user "$@"
+}
 
 hosts_possible() {
     [ "$(id -u)" = 0 ] && command -v ip >/dev/null && command -v nsenter >/dev/null &&
@@ -48,19 +57,21 @@ hosts_up() {
             ip addr add $HOSTS_NET.$n/24 dev eth0
             ip link set eth0 up" || return
     done
-    # A launcher of MPI starts the part of a job that runs on a host by this command.
+    # A launcher of MPI starts the part of a job that runs on a host by this command. As with ssh,
+    # that part has no variables of the launcher.
     cat >"$HOSTS_RUN/start" <<END
 #!/bin/sh
 while [ "\${1#-}" != "\$1" ]; do shift; done
 host=\$1
 shift
-exec nsenter -t "\$(cat "$HOSTS_RUN/\$host")" -a sh -c "\$*"
+exec nsenter -t "\$(cat "$HOSTS_RUN/\$host")" ${HOSTS_ENTER[*]} \\
+    env -i HOME="\$HOME" PATH="\$PATH" sh -c "\$*"
 END
     chmod +x "$HOSTS_RUN/start"
 }
 
 on_host() { # HOST COMMAND...
-    nsenter -t "${HOSTS_PIDS[$1]}" -a "${@:2}"
+    nsenter -t "${HOSTS_PIDS[$1]}" "${HOSTS_ENTER[@]}" "${@:2}"
 }
 
 hosts_down() {

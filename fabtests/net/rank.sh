@@ -13,5 +13,5 @@ host=$((rank % ${HOSTS_COUNT:-2} + 1))
 read -ra under <<<"${HOSTS_UNDER:-}"
 # nsenter would stay stopped after a rank was stopped and continued, so another process waits for
 # the rank. The rank ends with that process.
-exec nsenter --no-fork -t "$(cat "$HOSTS_RUN/10.77.0.$host")" -a \
+exec nsenter --no-fork -t "$(cat "$HOSTS_RUN/10.77.0.$host")" -m -u -i -n -p \
     bash -c '"$@"; exit' bash "${under[@]}" "$@"

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Conformance cases whose ranks are on two hosts, the even ones on the first and the odd ones on the
 # second, those of collectives also on three hosts, and libfabric's own suite with servers and
-# clients on two hosts. The hosts are namespaces of this machine (hosts.sh). Needs root. The
-# provider and the programs are built before.
+# clients on two hosts. The hosts are namespaces of this machine (hosts.sh). Needs root or user
+# namespaces. The provider and the programs are built before.
 #   suites.sh           all of AREAS and SETS
 #   suites.sh CASE...   these conformance cases, over tcp
 # UPSTREAM is the prefix of an installed fabtests (../upstream/run.sh).
@@ -31,6 +31,7 @@ MEMCHECKED=(hosts/names hosts/equal_hashes)
 # Sets of libfabric's suite.
 SETS=(unit functional short multinode)
 
+hosts_as_root "$0" "$@"
 trap hosts_down EXIT
 gate "suites between two hosts"
 if ! hosts_possible; then

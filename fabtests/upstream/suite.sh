@@ -74,7 +74,7 @@ start() {
     local enter=() host=1
     if [ -n "${FT_NET:-}" ]; then
         case $1 in client | client*[13579]) host=2 ;; esac
-        enter=(nsenter -t "${HOSTS_PIDS[host]}" -a setpriv --pdeathsig KILL)
+        enter=(nsenter -t "${HOSTS_PIDS[host]}" "${HOSTS_ENTER[@]}" setpriv --pdeathsig KILL)
     fi
     timeout -k 5 "$TIMEOUT" ${enter[@]+"${enter[@]}"} "${@:2}" >"said.$1" 2>&1 &
     LAST=$!

@@ -355,6 +355,13 @@ mpi() {
     trace_jobs debian mpich5
 }
 
+hosts_quick() {
+    gate "jobs that span two hosts: a sample"
+    cases_of "two hosts" hosts-quick fabtests/net/check.sh quick
+    cases_of "conformance" hosts-quick-cases fabtests/net/suites.sh msg/senddata tagged/directed \
+        rma/writedata rma/readmsg atomic/base hosts/names
+}
+
 hosts() {
     gate "jobs that span two hosts"
     cases_of "two hosts" hosts fabtests/net/check.sh

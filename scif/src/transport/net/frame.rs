@@ -55,6 +55,17 @@ pub(super) enum FrameKind {
     Reset,
 }
 
+impl FrameKind {
+    /// Whether a message of this kind may have that content. Records are checked one by one.
+    pub(super) fn permits(self, content: &[u8]) -> bool {
+        match self {
+            FrameKind::Records | FrameKind::LongRecord => true,
+            FrameKind::Greeting | FrameKind::Ping => NetGreeting::decode(content).is_some(),
+            _ => content.is_empty(),
+        }
+    }
+}
+
 /// First bytes of each message.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]

@@ -118,8 +118,8 @@ impl Handshake {
     }
 
     /// Whether this is a repeated answer, which has no effect.
-    pub(super) fn is_repeated(&self, kind: Option<FrameKind>) -> bool {
-        self.side == Side::Opener && self.is_answered && kind == Some(FrameKind::Welcome)
+    pub(super) fn is_repeated(&self, kind: FrameKind) -> bool {
+        self.side == Side::Opener && self.is_answered && kind == FrameKind::Welcome
     }
 }
 
@@ -146,11 +146,11 @@ mod tests {
         assert!(!opener.is_taken());
         opener.note_taken(7);
         assert!(opener.is_taken());
-        assert!(!opener.may_send() && !opener.is_repeated(Some(FrameKind::Welcome)));
+        assert!(!opener.may_send() && !opener.is_repeated(FrameKind::Welcome));
         assert!(opener.note_answer() && !opener.note_answer());
         opener.check(u64::MAX);
         assert!(opener.may_send() && !opener.is_due() && !opener.is_repeating());
-        assert!(opener.is_repeated(Some(FrameKind::Welcome)));
+        assert!(opener.is_repeated(FrameKind::Welcome));
         assert!(!opener.note_greeting(), "an opener expects none");
     }
 

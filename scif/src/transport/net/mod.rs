@@ -11,6 +11,8 @@ mod dead_names;
 mod double;
 mod frame;
 mod handshake;
+#[cfg(test)]
+mod hostile;
 mod link;
 #[cfg(test)]
 mod long_tests;

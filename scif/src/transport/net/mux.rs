@@ -225,7 +225,7 @@ impl NetMux {
                 self.table.resting.add(token, now_ns());
             }
         }
-        if stream.left && (stream.is_finished() || stream.changes.end.is_some()) {
+        if stream.has_left() && (stream.is_finished() || stream.changes.end.is_some()) {
             self.remove(token);
         } else if stream.changes.end.is_some() {
             if was_open {
@@ -529,7 +529,7 @@ impl StreamTable {
             }
             return;
         };
-        if stream.changes.end.is_some() {
+        if !stream.is_receiving() {
             return;
         }
         if head.kind() == Some(FrameKind::Unknown) {

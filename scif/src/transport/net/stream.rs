@@ -65,6 +65,16 @@ pub(super) struct Changes {
     pub(super) end: Option<Reason>,
 }
 
+/// End of a connection by this side.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Departure {
+    None,
+    /// Behind all records.
+    Orderly,
+    /// At once. Messages of the peer have no meaning any more.
+    Reset,
+}
+
 /// One connection.
 #[derive(Debug)]
 pub(super) struct NetStream {
@@ -85,8 +95,7 @@ pub(super) struct NetStream {
     handshake: Handshake,
     /// Last message, until it is sent.
     ending: Option<FrameKind>,
-    /// Whether this side has ended the connection.
-    pub(super) left: bool,
+    departure: Departure,
     sender: RecordSender,
     receiver: RecordReceiver,
     pub(super) segment: Arc<Mapping>,
@@ -114,7 +123,7 @@ impl NetStream {
             due: None,
             handshake: Handshake::new(side),
             ending: None,
-            left: false,
+            departure: Departure::None,
             sender: RecordSender {
                 ring: rx,
                 window: SendWindow::default(),
@@ -143,10 +152,12 @@ impl NetStream {
         message: (&mut Vec<u8>, usize),
         now: u64,
     ) -> Result<(), Reason> {
-        if head.kind() == Some(FrameKind::Greeting) {
+        let kind = head.kind().filter(|kind| kind.permits(content(message.0, message.1)));
+        let kind = kind.ok_or(Reason::Corrupt)?;
+        if kind == FrameKind::Greeting {
             return if self.handshake.note_greeting() { Ok(()) } else { Err(Reason::Corrupt) };
         }
-        if self.handshake.is_repeated(head.kind()) {
+        if self.handshake.is_repeated(kind) {
             return Ok(());
         }
         let expected = self.receiver.sequence;
@@ -165,7 +176,7 @@ impl NetStream {
             return Err(Reason::Corrupt);
         }
         let is_first = self.handshake.note_answer();
-        match head.kind().ok_or(Reason::Corrupt)? {
+        match kind {
             FrameKind::Welcome if is_first => {
                 self.changes.up = true;
                 // The peer holds its records until it knows that its answer has arrived.
@@ -182,8 +193,7 @@ impl NetStream {
                 return Err(Reason::Corrupt);
             }
         }
-        self.changes.woken |=
-            matches!(head.kind(), Some(FrameKind::Records | FrameKind::LongRecord));
+        self.changes.woken |= matches!(kind, FrameKind::Records | FrameKind::LongRecord);
         Ok(())
     }
 
@@ -206,9 +216,19 @@ impl NetStream {
         }
     }
 
+    /// Whether messages of the peer have a meaning.
+    pub(super) fn is_receiving(&self) -> bool {
+        self.changes.end.is_none() && self.departure != Departure::Reset
+    }
+
+    /// Whether this side has ended the connection.
+    pub(super) fn has_left(&self) -> bool {
+        self.departure != Departure::None
+    }
+
     /// Whether neither side has ended the connection, as far as is known.
     pub(super) fn is_open(&self) -> bool {
-        !self.left && self.changes.end.is_none()
+        !self.has_left() && self.changes.end.is_none()
     }
 
     /// Whether all records that arrived are in the ring.
@@ -245,7 +265,7 @@ impl NetStream {
 
     /// Ends the connection by this side: with a last message behind all records, or at once.
     pub(super) fn leave(&mut self, orderly: bool) {
-        self.left = true;
+        self.departure = if orderly { Departure::Orderly } else { Departure::Reset };
         self.handshake.end();
         self.ending = Some(if orderly { FrameKind::Bye } else { FrameKind::Reset });
         // A reset does not wait for records that the peer has no credit for.
@@ -410,13 +430,13 @@ impl NetStream {
             first
         } else if !self.handshake.may_send() {
             return None;
-        } else if self.due == Some(FrameKind::Ping) && !self.left {
+        } else if self.due == Some(FrameKind::Ping) && !self.has_left() {
             FrameKind::Ping
         } else if self.sender.has_record() {
             FrameKind::Records
         } else if self.sender.is_empty() && self.ending.is_some() {
             self.ending.take()?
-        } else if self.left {
+        } else if self.has_left() {
             return None;
         } else if let Some(due) = self.due {
             due

@@ -593,3 +593,64 @@ impl Drop for EndpointWire {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Delivers a message whose buffer the caller takes; returns that buffer.
+    fn delivered(receives: &mut Receives, slot: usize, content: &[u8]) -> Vec<u8> {
+        let len = content.len();
+        receives.buffer(slot).unwrap()[..len].copy_from_slice(content);
+        let mut taken = Vec::new();
+        receives.deliver(slot, len, &mut |event| {
+            let WireEvent::Message(buffer, len) = event else { panic!("{event:?}") };
+            assert_eq!(&buffer[..len], content);
+            taken = std::mem::take(buffer);
+        });
+        taken
+    }
+
+    #[test]
+    fn buffers_of_receives_are_taken_up_to_a_limit_and_then_copied() {
+        let mut receives = Receives::new();
+        let mut taken: Vec<Vec<u8>> =
+            (0..TAKEN_MAX).map(|slot| delivered(&mut receives, slot, &[7; 2000])).collect();
+        assert!(taken.iter().all(|buffer| buffer.len() == MESSAGE_MAX));
+        let last = TAKEN_MAX;
+        for content in [&[1; 9][..], &[], &[2; MESSAGE_MAX - 1]] {
+            let at = receives.buffers[last].as_ptr();
+            let copy = delivered(&mut receives, last, content);
+            assert_eq!((copy.len(), receives.buffers[last].as_ptr()), (content.len(), at));
+            receives.give_back(copy);
+        }
+        receives.give_back(taken.pop().unwrap());
+        assert_eq!(delivered(&mut receives, last, b"again").len(), MESSAGE_MAX);
+        assert_eq!(delivered(&mut receives, last, b"copied").len(), 6);
+    }
+
+    #[test]
+    fn messages_that_are_not_taken_leave_their_buffers() {
+        let mut receives = Receives::new();
+        for number in 0..2 * TAKEN_MAX {
+            let slot = number % RECEIVES;
+            let mut events = 0;
+            receives.deliver(slot, 100, &mut |_| events += 1);
+            assert_eq!((events, receives.taken_buffers), (1, 0));
+        }
+        let mut none = |event: WireEvent<'_>| panic!("{event:?}");
+        receives.deliver(RECEIVES, 100, &mut none);
+        receives.deliver(0, MESSAGE_MAX + 1, &mut none);
+    }
+
+    #[test]
+    fn buffers_that_were_given_back_replace_taken_ones() {
+        let mut receives = Receives::new();
+        let taken = delivered(&mut receives, 3, b"first");
+        let at = taken.as_ptr();
+        receives.give_back(taken);
+        assert_eq!(receives.buffer(3).unwrap().as_ptr(), at);
+        drop(delivered(&mut receives, 3, b"second"));
+        assert_eq!(receives.buffer(3).unwrap().len(), MESSAGE_MAX, "another one");
+    }
+}

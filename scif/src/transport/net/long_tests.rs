@@ -36,6 +36,24 @@ impl Host {
     }
 }
 
+impl HostPair {
+    /// Sends an empty record from `a` to `b`. Returns the connection, and the number of the next
+    /// message.
+    pub(super) fn next_message(&mut self) -> (u64, u32) {
+        let HostPair { net, a, b, ab, .. } = self;
+        net.state().held = true;
+        assert!(a.send_record(*ab, 1, b"", b""));
+        let mut next = (0, 0);
+        net.change(b.name, |waiting| {
+            let (head, _) = open(&waiting[0]).unwrap();
+            next = (head.token(), head.sequence() + 1);
+        });
+        net.state().held = false;
+        b.events();
+        next
+    }
+}
+
 /// Returns the record with that number. Some bodies are too long for the ring.
 fn record(number: usize) -> (u8, Vec<u8>, Vec<u8>) {
     let byte = u8::try_from(number % 251).unwrap();
@@ -132,15 +150,9 @@ fn invalid_long_records_end_their_connection() {
         (vec![7, 0, 0], "no record"),
     ];
     for (content, label) in cases {
-        let HostPair { net, mut a, mut b, ab, ba } = pair();
-        net.state().held = true;
-        assert!(a.send_record(ab, 1, b"", b""));
-        let (mut token, mut next) = (0, 0);
-        net.change(b.name, |waiting| {
-            let head = open(&waiting[0]).unwrap().0;
-            (token, next) = (head.token(), head.sequence() + 1);
-        });
-        net.state().held = false;
+        let mut pair = pair();
+        let (token, next) = pair.next_message();
+        let HostPair { net, mut b, ba, .. } = pair;
         let mut message = Vec::new();
         begin(&mut message, FrameHead::new(FrameKind::LongRecord, token, next, 0));
         message.extend(content);

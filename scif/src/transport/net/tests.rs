@@ -343,16 +343,9 @@ fn messages_of_hostile_peers_end_their_connection_or_are_ignored() {
 
 #[test]
 fn more_records_than_credit_permits_end_the_connection() {
-    let HostPair { net, mut a, mut b, ab, ba } = pair();
-    net.state().held = true;
-    assert!(a.send_record(ab, 1, b"", b""));
-    let (mut token, mut first) = (0, 0);
-    net.change(b.name, |waiting| {
-        let head = open(&waiting[0]).unwrap().0;
-        (token, first) = (head.token(), head.sequence() + 1);
-    });
-    net.state().held = false;
-    b.events();
+    let mut pair = pair();
+    let (token, first) = pair.next_message();
+    let HostPair { net, mut b, ba, .. } = pair;
     for sequence in first..first + u32::try_from(RING_SLOTS).unwrap() {
         let mut message = Vec::new();
         begin(&mut message, FrameHead::new(FrameKind::Records, token, sequence, 0));

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 """Draws results by message size as plain SVG, a curve for each provider: plot.py FILE SVG
 
-FILE is the CSV of `make demo` (bandwidth) or of `make bench-upstream` (time of a message), or
-docs/user/performance.md, whose first table is drawn. Of several placements the one with the most
-figures is drawn.
+FILE is the CSV of `make demo` (bandwidth), of `make demo-hosts` (time of an operation) or of
+`make bench-upstream` (time of a message), or docs/user/performance.md, whose first table is drawn.
+Of several placements the one with the most figures is drawn.
 """
 
 import csv
@@ -23,6 +23,14 @@ UPSTREAM = {
     "rma_bw_write": "RMA write: in a window of 64",
     "rma_bw_read": "RMA read: in a window of 64",
 }
+HOSTS_MPI = {"mpich5": "MPICH 5.0.2", "debian": "Debian Open MPI 4.1"}
+HOSTS_OPERATIONS = {
+    "pingpong-between": "half a round trip between hosts",
+    "pingpong-within": "half a round trip within a host",
+    "alltoall": "alltoall, 2 x 2 ranks",
+    "allreduce": "allreduce, 2 x 2 ranks",
+}
+HOSTS_WAYS = {"tcp": "tcp alone", "net": "tcp alone", "own": "shared memory + tcp"}
 COLOURS = ["#c0392b", "#2c7fb8", "#7f8c8d", "#8e44ad"]
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 520, 380, 70, 50, 20, 60
 COLUMNS = 2
@@ -44,6 +52,16 @@ def read_demo(rows):
         if title and rate > 0:
             panels[title].setdefault(row["provider"], []).append((int(row["bytes"]), rate))
     return panels, "bandwidth, MB/s"
+
+
+def read_hosts(rows):
+    panels = {f"{name}, {mpi}": {} for name in HOSTS_OPERATIONS.values()
+              for mpi in HOSTS_MPI.values()}
+    for row in rows:
+        curves = panels[f"{HOSTS_OPERATIONS[row['operation']]}, {HOSTS_MPI[row['mpi']]}"]
+        point = int(row["bytes"]), float(row["seconds"]) * 1e6
+        curves.setdefault(HOSTS_WAYS.get(row["way"], row["way"]), []).append(point)
+    return panels, "time, µs"
 
 
 def read_upstream(rows):
@@ -156,8 +174,10 @@ def main():
             svg = drawing(*read_page(file.read()))
         else:
             rows = list(csv.DictReader(row for row in file if not row.startswith("#")))
-            is_upstream = bool(rows) and "test" in rows[0]
-            svg = drawing(*(read_upstream if is_upstream else read_demo)(rows))
+            columns = rows[0] if rows else ()
+            reader = (read_upstream if "test" in columns
+                      else read_hosts if "operation" in columns else read_demo)
+            svg = drawing(*reader(rows))
     if not svg:
         sys.exit(f"{sys.argv[1]}: nothing to plot")
     with open(sys.argv[2], "w", encoding="utf-8") as file:

@@ -151,4 +151,5 @@ def main():
         sys.exit(f"no figure for {ours}")
 
 
-main()
+if __name__ == "__main__":
+    main()

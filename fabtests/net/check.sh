@@ -99,6 +99,42 @@ vanishes() {
     return $rc
 }
 
+# shows_all: the demonstration ends with figures of scif for both MPIs, all operations and sizes.
+shows_all() {
+    local dir=$RESULTS/demo-hosts-quick
+    rm -f "$dir".*
+    "$ROOT/fabtests/net/demo.sh" --quick >"$HOSTS_RUN/demo" 2>&1 || {
+        cat "$HOSTS_RUN/demo"
+        return 1
+    }
+    cat "$HOSTS_RUN/demo"
+    [ "$(grep -cE ' scif( +[0-9.]+\*?){4}$' "$HOSTS_RUN/demo")" = 8 ] &&
+        [ "$(grep -c ',scif,' "$dir.csv")" = 32 ] && grep -q '<polyline' "$dir.svg"
+}
+
+# ends_at_once SIGNAL: the demonstration leaves no process and no directory when it is stopped.
+ends_at_once() {
+    local temporary=$HOSTS_RUN/demo-$1 said=$HOSTS_RUN/demo-$1.said demo rc left
+    mkdir "$temporary"
+    # Background jobs of a script ignore SIGINT otherwise.
+    TMPDIR=$temporary setsid env --default-signal=INT \
+        "$ROOT/fabtests/net/demo.sh" --quick >"$said" 2>&1 &
+    demo=$!
+    until grep -q 'scif (at most' "$said"; do
+        kill -0 "$demo" 2>/dev/null || { cat "$said"; return 1; }
+        sleep 0.1
+    done
+    sleep 0.5
+    kill -s "$1" -- "-$demo"
+    wait "$demo"
+    rc=$?
+    cat "$said"
+    sleep 0.5
+    left=$(grep -lsz "^TMPDIR=$temporary$" /proc/[0-9]*/environ)
+    echo "status $rc; processes left: ${left:-none}; files left: $(ls "$temporary")"
+    [ "$rc" = 130 ] && [ -z "$left" ] && [ -z "$(ls "$temporary" | grep '^tmp\.')" ]
+}
+
 messages() {
     case_of "messages of all sizes between hosts, by fi_pingpong of Debian over net" net-pingpong \
         pingpong net -e rdm -I 10 -S all -c
@@ -192,6 +228,12 @@ names_the_setting() {
     fi
 }
 
+demonstration() {
+    case_of "the demonstration has figures of scif for each row" net-demo shows_all
+    case_of "the demonstration leaves nothing after Ctrl-C" net-demo-INT ends_at_once INT
+    case_of "the demonstration leaves nothing after SIGTERM" net-demo-TERM ends_at_once TERM
+}
+
 case ${1:-all} in
     quick)
         need_stack mpich5 debian
@@ -211,8 +253,10 @@ case ${1:-all} in
         layers
         spawned
         deaths
+        demonstration
         names_the_setting
         ;;
+    demonstration) demonstration ;;
     *) die "usage: check.sh [quick]" ;;
 esac
 gate_end

@@ -45,6 +45,8 @@ pub mod failure;
 mod fence;
 mod keys;
 #[doc(hidden)]
+pub mod launcher;
+#[doc(hidden)]
 pub mod liveness;
 mod scif_calls;
 mod shared_table;

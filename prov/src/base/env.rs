@@ -13,10 +13,10 @@ use std::sync::OnceLock;
 
 use libfabric_sys::{FI_EINVAL, FI_ENOSYS, FI_PARAM_BOOL, FI_PARAM_STRING, ParamValue};
 
+use scif::launcher::{self, Launcher};
 use scif::{MapPolicy, TransportKind};
 
 use crate::base::host;
-use crate::base::launcher::{self, Launcher};
 use crate::base::log::{Subsys, warn};
 
 /// Settings: the defaults of the table, or the values of the user.

@@ -11,7 +11,6 @@ pub(crate) mod entry;
 pub(crate) mod env;
 pub(crate) mod errno;
 pub(crate) mod host;
-pub(crate) mod launcher;
 pub(crate) mod log;
 pub(crate) mod reason;
 pub(crate) mod resolve;

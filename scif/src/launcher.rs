@@ -2,16 +2,19 @@
 //! Place of this process in its job, and whether the job spans hosts, as launchers of MPI tell by
 //! variables of the environment.
 //!
-//! Not about settings of the provider (`env`), which passes the variables.
+//! Not about their source: the caller passes the variables.
 
 /// Place of this process in its job.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
-pub(crate) struct Launcher {
+pub struct Launcher {
     /// Launcher or interface; empty if no launcher is known.
-    pub(crate) name: &'static str,
-    pub(crate) rank: Option<u64>,
-    pub(crate) size: Option<u64>,
-    pub(crate) job: String,
+    pub name: &'static str,
+    /// Rank of this process.
+    pub rank: Option<u64>,
+    /// Number of ranks.
+    pub size: Option<u64>,
+    /// Identifier of the job, as its launcher names it.
+    pub job: String,
 }
 
 /// Variables of launchers: name to show, rank, number of ranks, job. The first row with a rank
@@ -38,7 +41,8 @@ const RANKS: [(&str, &str); 3] = [
 const HOSTS: [&str; 2] = ["SLURM_STEP_NUM_NODES", "FLUX_JOB_NNODES"];
 
 /// Returns the place of this process in its job.
-pub(super) fn place(variable: impl Fn(&str) -> Option<String>) -> Launcher {
+#[must_use]
+pub fn place(variable: impl Fn(&str) -> Option<String>) -> Launcher {
     let number = |name: &str| variable(name)?.trim().parse().ok();
     let row = LAUNCHERS.iter().find(|(_, rank, _, _)| number(rank).is_some());
     row.map_or_else(Launcher::default, |(name, rank, size, job)| Launcher {
@@ -50,7 +54,8 @@ pub(super) fn place(variable: impl Fn(&str) -> Option<String>) -> Launcher {
 }
 
 /// Whether the launcher has started ranks on other hosts too. False without a known launcher.
-pub(super) fn spans_hosts(variable: impl Fn(&str) -> Option<String>) -> bool {
+#[must_use]
+pub fn spans_hosts(variable: impl Fn(&str) -> Option<String>) -> bool {
     let number = |name: &str| variable(name)?.trim().parse::<u64>().ok();
     let ranks = RANKS.iter().find_map(|(all, here)| Some(number(all)? > number(here)?));
     ranks.unwrap_or_else(|| HOSTS.iter().find_map(|hosts| number(hosts)).is_some_and(|n| n > 1))

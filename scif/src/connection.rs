@@ -227,6 +227,20 @@ impl Connection {
         &mut self.views.rx
     }
 
+    /// Returns the number of bytes of all records sent: those of whole cache lines of the ring, and
+    /// of bodies past it.
+    #[must_use]
+    pub fn bytes_sent(&self) -> u64 {
+        self.views.tx.bytes() + self.link.outside_bytes().sent
+    }
+
+    /// Returns the number of bytes of all records received, counted as in
+    /// [`Connection::bytes_sent`].
+    #[must_use]
+    pub fn bytes_received(&self) -> u64 {
+        self.views.rx.bytes() + self.link.outside_bytes().received
+    }
+
     /// Publishes a record like [`Producer::push_words`]; in the reply line, if it replies to a
     /// record just received.
     ///

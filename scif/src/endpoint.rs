@@ -13,6 +13,7 @@ use std::sync::Arc;
 use scif_ring::{BELL_BITS, BELL_BYTES, Bell, BellHandle};
 
 use crate::addr::PortId;
+use crate::carried::{CarriedCounts, OpDecoder};
 use crate::connection::{Connection, Signalled};
 use crate::error::{Error, Reason, Result};
 use crate::export::Writers;
@@ -81,7 +82,7 @@ impl Endpoint {
     }
 
     /// Takes a port of `node` as [`Endpoint::bind`], which other hosts reach over a network. The
-    /// end of the network has the same port number.
+    /// end of the network has the same port number. The decoder finds the operations to count.
     ///
     /// # Errors
     /// As [`Endpoint::bind`].
@@ -89,14 +90,14 @@ impl Endpoint {
         node: &Arc<Node>,
         port: u16,
         exports: Exports,
-        wire: Option<Box<dyn NetWire>>,
+        network: Option<(Box<dyn NetWire>, OpDecoder)>,
     ) -> Result<Endpoint> {
         let bell = node.transport().share("scif:bell", BELL_BYTES, Writers::Peers)?;
         let (owner, own_bell) = (bell.map.bell()?, bell.map.bell_handle()?);
-        let network_name = wire.as_ref().map(|wire| wire.name());
+        let network_name = network.as_ref().map(|(wire, _)| wire.name());
         let port = node.transport_arc().bind(port, Shown { bell, keys: exports.keys })?;
-        let port = match wire {
-            Some(wire) => Box::new(NetPort::join(port, wire)?),
+        let port = match network {
+            Some((wire, decoder)) => Box::new(NetPort::join(port, wire, decoder)?),
             None => port,
         };
         Ok(Endpoint {
@@ -124,6 +125,20 @@ impl Endpoint {
     #[must_use]
     pub fn network_name(&self) -> Option<SocketAddrV4> {
         self.network_name
+    }
+
+    /// Returns the provider of the network to other hosts; `None` without a network.
+    #[must_use]
+    pub fn network_provider(&self) -> Option<&str> {
+        self.port.network_provider()
+    }
+
+    /// Returns the numbers of operations with peers on other hosts so far; `None` without a
+    /// network, and in a forked child.
+    #[must_use]
+    pub fn carried(&self) -> Option<CarriedCounts> {
+        // A thread of the parent may have held the lock when the child was forked.
+        if self.network_name.is_none() || self.forked() { None } else { self.port.carried() }
     }
 
     /// Whether a message of another host is expected soon after `now`, so that

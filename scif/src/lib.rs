@@ -34,6 +34,7 @@ macro_rules! debug_by_name {
 
 mod addr;
 mod arena;
+mod carried;
 mod config;
 mod connection;
 #[doc(hidden)]
@@ -79,6 +80,7 @@ pub mod conformance;
 
 pub use addr::{DYNAMIC_PORTS, PortId, dynamic_ports};
 pub use arena::ARENA_BYTES;
+pub use carried::{CarriedCounts, CarriedOp, OpCount, OpDecoder};
 pub use config::{Carrier, Config};
 pub use connection::Connection;
 pub use denial::{Denial, DenialCause};

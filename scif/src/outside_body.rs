@@ -59,6 +59,13 @@ impl OutsideBody {
     }
 }
 
+/// Numbers of bytes of bodies outside the rings of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OutsideBytes {
+    pub(crate) sent: u64,
+    pub(crate) received: u64,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

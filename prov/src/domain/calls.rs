@@ -499,7 +499,8 @@ pub(crate) fn close(st: &mut DomainState, ep: u32) {
         parting::revoke_all(e);
         multi_recv::leave_pieces(e, &mut env, pieces);
     }
-    if let Some(e) = st.eps.remove(ep) {
+    if let Some(mut e) = st.eps.remove(ep) {
+        monitor::note_foreign(&mut e);
         let name = format!("{}:{}", e.links.sock.id().node, e.links.sock.id().port);
         if crate::base::env::env().stats == StatsReport::Line {
             let counts = e.links.sock.window_counts();

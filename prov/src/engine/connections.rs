@@ -193,6 +193,9 @@ pub(crate) fn poll_connections(ep: &mut Endpoint, env: &mut Env<'_>) {
 pub(crate) fn poll_network(ep: &mut Endpoint, env: &mut Env<'_>) -> bool {
     let mut links = std::mem::take(&mut ep.links.events);
     ep.links.sock.poll_network(&mut links);
+    if let Some(counts) = ep.links.sock.carried() {
+        ep.stats.foreign = counts.into();
+    }
     let found = !links.is_empty();
     if found {
         on_links(ep, env, &mut links);

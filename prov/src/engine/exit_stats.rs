@@ -56,6 +56,7 @@ mod tests {
             opened_ns: 0,
             progress_ns: 0,
             asleep: false,
+            network: String::new(),
             counters,
             ops: OpsReport::default(),
             known_peers: 5,

@@ -40,7 +40,7 @@ pub(crate) fn publish(ep: &mut Endpoint) {
         (false, true) => fi::FI_EP_DGRAM,
         (false, false) => fi::FI_EP_RDM,
     };
-    ep.stats.record().publish(ep.links.sock.id(), ep_type);
+    ep.stats.record().publish(ep.links.sock.id(), ep_type, ep.links.sock.network_provider());
     take(ep, now_ns(), true);
 }
 
@@ -88,6 +88,7 @@ fn count_from(ep: &mut Endpoint, before: u64, now: u64) {
 /// Takes the snapshots.
 #[inline(never)]
 fn take(ep: &mut Endpoint, now: u64, with_peers: bool) {
+    note_foreign(ep);
     if ep.stats.record().is_published() {
         let listed = operations(ep, now);
         ep.stats.record().write_ops(|copy| put_ops(ep, copy, &listed, now));
@@ -96,6 +97,13 @@ fn take(ep: &mut Endpoint, now: u64, with_peers: bool) {
         }
     }
     ep.stats.schedule(now, now_ns(), with_peers);
+}
+
+/// Takes over the counts of the network, if there is one.
+pub(crate) fn note_foreign(ep: &mut Endpoint) {
+    if let Some(counts) = ep.links.sock.carried() {
+        ep.stats.foreign = counts.into();
+    }
 }
 
 /// Operation for a snapshot.
@@ -279,6 +287,8 @@ struct Traffic {
     pid: i32,
     sent: u64,
     received: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
     path: Option<CopyPath>,
 }
 
@@ -308,6 +318,8 @@ fn put_peers(ep: &mut Endpoint, now: u64) {
             pid: conn.peer_pid(),
             sent: conn.tx().produced(),
             received: conn.rx().consumed(),
+            sent_bytes: conn.bytes_sent(),
+            received_bytes: conn.bytes_received(),
             path: conn.is_up().then(|| path_of(conn)),
         };
         match traffic.iter_mut().find(|(peer, _)| *peer == link.peer) {
@@ -315,6 +327,8 @@ fn put_peers(ep: &mut Endpoint, now: u64) {
             Some((_, sum)) => {
                 sum.sent += found.sent;
                 sum.received += found.received;
+                sum.sent_bytes += found.sent_bytes;
+                sum.received_bytes += found.received_bytes;
             }
             None => traffic.push((link.peer, found)),
         }
@@ -343,6 +357,9 @@ fn put_peers(ep: &mut Endpoint, now: u64) {
             copy.put(first + peer::OUTSTANDING, u64::from(ops.messages_to(*id)));
             let errno = entry.state.refusal().unwrap_or(0);
             copy.put(first + peer::ERRNO, u64::from(errno.unsigned_abs()));
+            let copied = entry.transfer.copied;
+            copy.put(first + peer::SENT_BYTES, seen.sent_bytes + copied.sent);
+            copy.put(first + peer::RECEIVED_BYTES, seen.received_bytes + copied.received);
         }
     });
 }
@@ -350,7 +367,44 @@ fn put_peers(ep: &mut Endpoint, now: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::tests::{Bed, buffer};
+    use crate::engine::tables::peer::CopiedBytes;
+    use crate::engine::tests::{Bed, buffer, completed};
+
+    #[test]
+    fn both_sides_count_the_bytes_beside_the_rings() {
+        let len = 1 << 20;
+        let mut pair = Bed::pair();
+        let (from, to) = (buffer(vec![7; len]), buffer(vec![0; len]));
+        let peers = [pair[0].peer(), pair[1].peer()];
+        let copied = |pair: &[Bed; 2]| {
+            [0, 1].map(|at| {
+                let CopiedBytes { sent, received } =
+                    pair[at].ep.peers.at(peers[at]).transfer.copied;
+                (sent, received)
+            })
+        };
+        let ringed = |bed: &mut Bed| {
+            let peer = bed.peer();
+            let conn = bed.ep.peers.at(peer).tx.unwrap();
+            bed.ep.links.conn(conn).unwrap().bytes_sent()
+        };
+        for round in 1..=8 {
+            pair[1].recv(&to);
+            pair[0].send(&from).unwrap();
+            assert_eq!(completed(&mut pair, 1).len, len);
+            completed(&mut pair, 0);
+            let [(sent, none), (_, received)] = copied(&pair);
+            let in_ring = ringed(&mut pair[0]);
+            // A payload of which the receiver requests fragments goes through the ring.
+            let all = round * len as u64;
+            let beside = sent == received && sent % len as u64 == 0;
+            assert!(beside && none == 0, "{sent} {received} {none}");
+            assert!((all..all + 400_000).contains(&(sent + in_ring)), "{sent} {in_ring} of {all}");
+        }
+        assert!(pair[0].ep.links.sock.carried().is_none());
+        let counts = &pair[0].ep.stats.foreign;
+        assert_eq!((counts.sent.ops, counts.received.ops, counts.rma.ops), (0, 0, 0));
+    }
 
     #[test]
     fn the_age_of_a_receive_grows_between_rare_polls() {

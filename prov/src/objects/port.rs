@@ -8,13 +8,14 @@ use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 
 use libfabric_sys as fi;
-use scif::{Endpoint, Exports, NetWire, PortId, SharedKeys};
+use scif::{Endpoint, Exports, NetWire, OpDecoder, PortId, SharedKeys};
 
 use crate::base::addr::{self, Addr, AddrError, LocalHost};
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::base::reason;
 use crate::domain::DomainShared;
+use crate::engine::types::wire::operation;
 use crate::net::{self, EndpointWire, NetDomain};
 use crate::state::fabric::FabricShared;
 
@@ -140,7 +141,8 @@ fn bind_networked(
         let wire = EndpointWire::open(net, ip, wanted)?;
         let port = wire.name().port();
         let exports = Exports { keys: keys.map(Arc::clone) };
-        match Endpoint::bind_over(&fabric.node, port, exports, Some(Box::new(wire))) {
+        let network: (Box<dyn NetWire>, OpDecoder) = (Box::new(wire), operation);
+        match Endpoint::bind_over(&fabric.node, port, exports, Some(network)) {
             // Another process has that number on this host.
             Err(scif::Error::PortInUse(_)) => {}
             bound => return bound.map_err(|e| errno::errno(&e)),

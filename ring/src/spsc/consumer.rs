@@ -14,7 +14,7 @@ use crate::error::LayoutError;
 use crate::layout::ReplyLine;
 use crate::layout::{
     HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion, SHORT_BODY_MAX,
-    body_end, body_start, next_lap,
+    Slot, body_end, body_start, next_lap,
 };
 use crate::poll_delay::PollDelay;
 use crate::reply_line::{PeerAck, ReplyHalfRef, ReplyRecord, is_recent};
@@ -547,6 +547,11 @@ impl<const SLOTS: usize, const DATA: usize> ConsumerOf<SLOTS, DATA> {
     #[inline]
     pub const fn consumed(&self) -> u64 {
         self.next
+    }
+
+    /// Returns the number of bytes of the cache lines of all records freed, with their bodies.
+    pub const fn bytes(&self) -> u64 {
+        self.next * size_of::<Slot>() as u64 + self.data
     }
 
     /// Checks the producer's layout version, once, with the first record.

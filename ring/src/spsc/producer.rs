@@ -14,7 +14,7 @@ use crate::error::PushError;
 use crate::layout::ReplyLine;
 use crate::layout::{
     HEAD_MAX, LAYOUT, REPLY_HEAD_MAX, RING_DATA_BYTES, RING_SLOTS, RingRegion, SHORT_BODY_MAX,
-    body_end, body_start, next_lap,
+    Slot, body_end, body_start, next_lap,
 };
 use crate::nt_policy::NtPolicy;
 use crate::reply_line::{PeerAck, ReplyHalfRef, is_recent};
@@ -488,6 +488,11 @@ impl<const SLOTS: usize, const DATA: usize> ProducerOf<SLOTS, DATA> {
     #[inline]
     pub const fn produced(&self) -> u64 {
         self.produced
+    }
+
+    /// Returns the number of bytes of the cache lines of all records published, with their bodies.
+    pub const fn bytes(&self) -> u64 {
+        self.produced * size_of::<Slot>() as u64 + self.data
     }
 
     #[inline(always)]

@@ -128,7 +128,7 @@ mod tests {
             publish_process(ProcessIdentity::of_tests);
             let mut record: EndpointRecord<[u64; 4]> = EndpointRecord::open();
             record[0] = 41;
-            record.publish(port, 3);
+            record.publish(port, 3, None);
             while ends.word64(0).is_ok_and(|word| word.get() == 0) {
                 std::thread::yield_now();
             }

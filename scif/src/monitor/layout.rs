@@ -11,12 +11,12 @@ pub const NAME: &str = "scif-monitor";
 /// First word of the memory.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SCIFmon\0");
 /// Version of this layout. A reader refuses other versions.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 3;
 
 /// Words of the page of the process.
 pub const PROCESS_WORDS: usize = 512;
 /// Words of the record of an endpoint. A larger one lists more peers.
-pub const RECORD_WORDS: usize = 4096;
+pub const RECORD_WORDS: usize = 5120;
 /// Number of records. Further endpoints of a process are not published.
 pub const RECORDS: usize = 128;
 /// Bytes of the memory of a process, sparse: an unused record costs nothing.
@@ -77,6 +77,9 @@ pub mod record {
     pub const PROGRESS_NS: usize = 4;
     /// 1 while a thread sleeps in the library until the endpoint has an event.
     pub const ASLEEP: usize = 5;
+    /// Text of [`super::TEXT_WORDS`] words: provider of the network to other hosts, empty without a
+    /// network.
+    pub const NETWORK: usize = 6;
     /// Counters that change with each operation.
     pub const COUNTERS: usize = 16;
     /// Snapshots of the outstanding operations.
@@ -86,10 +89,10 @@ pub mod record {
 }
 
 /// Words reserved for counters.
-pub const COUNTER_WORDS: usize = 32;
+pub const COUNTER_WORDS: usize = 48;
 
 /// Names of the counters, in order. Each `ops`, `bytes` pair counts operations and their bytes.
-pub const COUNTERS: [&str; 32] = [
+pub const COUNTERS: [&str; 40] = [
     "sent_ops",
     "sent_bytes",
     "received_ops",
@@ -122,6 +125,14 @@ pub const COUNTERS: [&str; 32] = [
     "window_cpu_bytes",
     "window_dma_ops",
     "window_dma_bytes",
+    "foreign_sent_ops",
+    "foreign_sent_bytes",
+    "foreign_received_ops",
+    "foreign_received_bytes",
+    "foreign_rma_ops",
+    "foreign_rma_bytes",
+    "network_reads_ops",
+    "network_reads_bytes",
 ];
 
 /// Words of a snapshot of operations.
@@ -188,7 +199,7 @@ pub mod peers {
 }
 
 /// Words of a peer.
-pub const PEER_WORDS: usize = 8;
+pub const PEER_WORDS: usize = 10;
 /// Words of a snapshot of peers.
 pub const PEERS_WORDS: usize = (RECORD_WORDS - record::PEERS - 2) / 2;
 /// Number of peers in a snapshot.
@@ -212,6 +223,11 @@ pub mod peer {
     pub const ERRNO: usize = 6;
     /// Operations that await a reply of the peer.
     pub const OUTSTANDING: usize = 7;
+    /// Bytes sent over the present connections: cache lines of the ring, payloads past it, and
+    /// copies.
+    pub const SENT_BYTES: usize = 8;
+    /// Bytes received.
+    pub const RECEIVED_BYTES: usize = 9;
 }
 
 /// Defines an enumeration of words, and the names of its values.
@@ -320,6 +336,7 @@ words! {
 }
 
 const _: () = assert!(COUNTERS.len() <= COUNTER_WORDS);
+const _: () = assert!(record::NETWORK + TEXT_WORDS <= record::COUNTERS);
 const _: () = assert!(record::PEERS + snapshot_words(PEERS_WORDS) <= RECORD_WORDS);
 const _: () = assert!(PEERS_LISTED >= 200);
 

@@ -75,6 +75,8 @@ pub struct EndpointReport {
     pub progress_ns: u64,
     /// Whether a thread sleeps in the library until the endpoint has an event.
     pub asleep: bool,
+    /// Provider of the network to other hosts; empty without a network.
+    pub network: String,
     /// Counters at the time of the read, in the order of [`COUNTERS`].
     pub counters: [u64; COUNTERS.len()],
     /// Outstanding operations.
@@ -86,7 +88,7 @@ pub struct EndpointReport {
 }
 
 /// Outstanding operations of an endpoint at the time of a snapshot.
-#[derive(Clone, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OpsReport {
     /// Monotonic time in nanoseconds of the snapshot; 0 before the first.
     pub time_ns: u64,
@@ -108,6 +110,23 @@ pub struct OpsReport {
     pub counters: [u64; COUNTERS.len()],
     /// Oldest operations of each kind.
     pub listed: Vec<OpReport>,
+}
+
+impl Default for OpsReport {
+    fn default() -> OpsReport {
+        OpsReport {
+            time_ns: 0,
+            receives: 0,
+            multi_recvs: 0,
+            unexpected: 0,
+            unexpected_bytes: 0,
+            outstanding: 0,
+            pending: 0,
+            incoming: 0,
+            counters: [0; COUNTERS.len()],
+            listed: Vec::new(),
+        }
+    }
 }
 
 /// Outstanding operation.
@@ -152,6 +171,11 @@ pub struct PeerReport {
     pub outstanding: u64,
     /// Number of the error that refuses connections; 0 for none.
     pub errno: u64,
+    /// Bytes sent over the present connections: cache lines of the ring, payloads past it, and
+    /// copies.
+    pub sent_bytes: u64,
+    /// Bytes received, counted in the same way.
+    pub received_bytes: u64,
 }
 
 /// Returns the processes with published state, as far as this user may see them, by process id.
@@ -362,6 +386,7 @@ fn endpoint(words: SharedWords) -> Option<EndpointReport> {
         opened_ns: at(words, record::OPENED_NS),
         progress_ns: at(words, record::PROGRESS_NS),
         asleep: at(words, record::ASLEEP) != 0,
+        network: text_at(words, (record::NETWORK, TEXT_WORDS)),
         counters,
         ops,
         known_peers,
@@ -434,6 +459,8 @@ fn peers_of(words: SharedWords) -> (u64, Vec<PeerReport>) {
             pending: of(peer::PENDING),
             outstanding: of(peer::OUTSTANDING),
             errno: of(peer::ERRNO),
+            sent_bytes: of(peer::SENT_BYTES),
+            received_bytes: of(peer::RECEIVED_BYTES),
         })
     });
     (word(peers::KNOWN), peers.collect())
@@ -469,7 +496,7 @@ mod tests {
         publish_process(ProcessIdentity::of_tests);
         let mut record: EndpointRecord<[u64; 28]> = EndpointRecord::open();
         let port = PortId::new(4, 700);
-        record.publish(port, 3);
+        record.publish(port, 3, Some("net"));
         record[0] = 9;
         record.write_ops(|copy| {
             copy.put(ops::LISTED, 2);
@@ -484,6 +511,7 @@ mod tests {
         let endpoint = report.endpoints.iter().find(|endpoint| endpoint.port == port).unwrap();
         assert_eq!((endpoint.counter("sent_ops"), endpoint.ops.receives), (9, 5));
         assert!(endpoint.has_moved_on());
+        assert_eq!(endpoint.network, "net");
         // The second operation has no kind.
         let [op] = endpoint.ops.listed[..] else { panic!("one operation") };
         assert_eq!((op.kind, op.state, op.tag), (OpKind::RecvTagged, OpState::Unmatched, 77));
@@ -519,7 +547,7 @@ mod tests {
         const READS: usize = if cfg!(debug_assertions) { 10_000 } else { 100_000 };
         publish_process(ProcessIdentity::of_tests);
         let mut record: EndpointRecord<[u64; 28]> = EndpointRecord::open();
-        record.publish(PortId::new(4, 701), 3);
+        record.publish(PortId::new(4, 701), 3, None);
         let words = record.words();
         let stop = AtomicFlag::new(false);
         std::thread::scope(|scope| {

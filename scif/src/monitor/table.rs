@@ -293,13 +293,15 @@ impl<T: FromBytes + IntoBytes> EndpointRecord<T> {
 }
 
 impl<T> EndpointRecord<T> {
-    /// Shows the endpoint to readers, with its address and libfabric's number of its type.
-    pub fn publish(&self, port: PortId, ep_type: u32) {
+    /// Shows the endpoint to readers, with its address, libfabric's number of its type, and the
+    /// provider of its network.
+    pub fn publish(&self, port: PortId, ep_type: u32, network: Option<&str>) {
         let Some(published) = &self.published else { return };
         let words = self.record.words();
         let now = now_ns();
         put(words, record::PORT, port_word(port));
         put(words, record::TYPE, u64::from(ep_type));
+        put_text(words, (record::NETWORK, TEXT_WORDS), network.unwrap_or_default());
         put(words, record::OPENED_NS, now);
         put(words, record::PROGRESS_NS, now);
         put(words, record::NUMBER, published.number);

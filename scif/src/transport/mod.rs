@@ -17,12 +17,13 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use crate::addr::PortId;
+use crate::carried::CarriedCounts;
 use crate::error::{Error, Reason, Result};
 use crate::export::{Shared, Writers};
 use crate::keys::SharedKeys;
 use crate::liveness::ProcessProof;
 use crate::memory::PeerMemory;
-use crate::outside_body::{LongSend, OutsideBody};
+use crate::outside_body::{LongSend, OutsideBody, OutsideBytes};
 use crate::peer_windows::{PeerWindows, WindowCounts};
 use crate::remote_reads::RemoteReads;
 use crate::segment::{Side, Windows};
@@ -128,6 +129,17 @@ pub(crate) trait Port: Send {
     fn is_expecting(&self, now: u64) -> bool {
         let _ = now;
         false
+    }
+
+    /// Returns the provider of the network of the port; `None` without a network.
+    fn network_provider(&self) -> Option<&str> {
+        None
+    }
+
+    /// Returns the numbers of operations with peers on other hosts so far; `None` without a
+    /// network.
+    fn carried(&self) -> Option<CarriedCounts> {
+        None
     }
 
     /// Whether the descriptor reports all that happens on a network from now on. If not, `poll` is
@@ -250,6 +262,11 @@ pub(crate) trait Link: Send {
     /// Takes back a body that was handled.
     fn give_back(&mut self, body: OutsideBody) {
         drop(body);
+    }
+
+    /// Returns the numbers of bytes of bodies that were sent and taken outside the rings.
+    fn outside_bytes(&self) -> OutsideBytes {
+        OutsideBytes::default()
     }
 
     /// Whether replies and short writes may depend on the consumption of pushed records: the peer

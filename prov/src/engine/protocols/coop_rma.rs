@@ -107,6 +107,7 @@ pub(crate) fn run(
         choice.note_end(segment.len, (is_alone || is_shared).then_some(taken));
     }
     let done = done?;
+    ep.peers.at_mut(peer).transfer.copied.note(write, segment.len);
     key_maps::note_use(ep, peer, segment.key, segment.len, UsePath::SystemCall(generation));
     Some(done.map(drop))
 }

@@ -144,6 +144,9 @@ pub(crate) fn start(ep: &mut Endpoint, peer: PeerId, conn: ConnId, op: &RmaOp) -
     let p = ep.peers.at_mut(peer);
     p.rma.outstanding += 1;
     p.queue.held.add(op.write);
+    if op.write {
+        p.transfer.copied.note(true, op.len);
+    }
     Some(Submit::Done)
 }
 
@@ -261,6 +264,7 @@ fn on_end(
     let Some(Exposure { key, len, .. }) = ended else { return };
     ep.links.sock.revoke(network_key);
     if is_done {
+        ep.peers.at_mut(peer).transfer.copied.note(true, len);
         rma_target::rma_event(ep, env, peer, Effect::Read, None, (key, len));
     }
 }
@@ -310,7 +314,7 @@ fn repeat(ep: &mut Endpoint, peer: PeerId, id: u64) {
     if let Some(key) = op.exposed {
         ep.links.sock.revoke(key);
     }
-    ep.stats.fallbacks += 1;
+    ep.stats.denials.fallbacks += 1;
     let op = RmaOp {
         write,
         local: OwnedPayload::User(op.iov),
@@ -435,6 +439,7 @@ fn end(ep: &mut Endpoint, env: &mut Env<'_>, LaneId { peer, is_lost }: LaneId, p
             let head = Head::new().word(op).word(u64::from(err.unsigned_abs()));
             peer_conn::answer(ep, peer, wire::ACK, head, &[]);
             if err == 0 {
+                ep.peers.at_mut(peer).transfer.copied.note(false, pull.len());
                 rma_target::rma_event(ep, env, peer, Effect::Write, data, (key, pull.len()));
             }
         }
@@ -446,6 +451,7 @@ fn end(ep: &mut Endpoint, env: &mut Env<'_>, LaneId { peer, is_lost }: LaneId, p
                 network.is_reading = false;
             }
             if is_done {
+                ep.peers.at_mut(peer).transfer.copied.note(false, pull.len());
                 completion::finish_op(ep, env, peer, op, 0);
             } else {
                 repeat(ep, peer, op);

@@ -123,7 +123,7 @@ pub(crate) fn start(
     ep.rndv.order.push_back(index);
     if stream {
         let denied = refused && ep.links.conn(conn).is_some_and(|c| is_denied(c));
-        ep.stats.fallbacks += u64::from(denied);
+        ep.stats.denials.fallbacks += u64::from(denied);
         send_cts(ep, index, refused);
     }
 }
@@ -310,6 +310,9 @@ pub(crate) fn end_incoming(ep: &mut Endpoint, env: &mut Env<'_>, at: usize, inde
         peer_conn::answer(ep, m.arrival.peer, wire::FIN, head, &[]);
     }
     let copied = if err == 0 { m.want } else { 0 };
+    if kind != EventKind::Streamed {
+        ep.peers.at_mut(m.arrival.peer).transfer.copied.note(false, copied);
+    }
     recv_completion::complete_recv(ep, env, &m.target, &m.arrival, copied, err);
 }
 
@@ -371,7 +374,7 @@ fn step(ep: &mut Endpoint, index: u32, budget: &mut usize) -> RndvStep {
         None => RndvStep::Done,
         Some(AccessError::Gone) => RndvStep::Failed(fi::FI_ECONNRESET),
         Some(error) => {
-            ep.stats.fallbacks += 1;
+            ep.stats.denials.fallbacks += 1;
             let event = TraceEvent::new(EventKind::Fallback, m.arrival.tag, m.want, m.op());
             ep.peers.note(m.arrival.peer, || event);
             if matches!(error, AccessError::Denied) {
@@ -410,7 +413,7 @@ fn step_read(ep: &mut Endpoint, index: u32) -> RndvStep {
         ReadStep::Waiting => {}
         ReadStep::Done => return RndvStep::Done,
         ReadStep::Failed => {
-            ep.stats.fallbacks += 1;
+            ep.stats.denials.fallbacks += 1;
             send_cts(ep, index, true);
         }
     }

@@ -28,7 +28,7 @@ use crate::engine::protocols::key_maps::{self, UsePath};
 use crate::engine::protocols::network_rma;
 use crate::engine::protocols::rma_target::{self, READ_PIECE, place, right};
 use crate::engine::protocols::window_rma::{self, DmaState, NotDirect, RmaKind};
-use crate::engine::tables::op_table::{CompletionInfo, OpKind, OutstandingOp};
+use crate::engine::tables::op_table::{CompletionInfo, CtsReason, OpKind, OutstandingOp};
 use crate::engine::tables::peer::{READ_WINDOW, is_denied, note_denial};
 use crate::engine::tables::pending::{OwnedPayload, PendingOp, RmaOp, Source};
 use crate::engine::types::args::{RmaArgs, RmaIov};
@@ -212,7 +212,7 @@ pub(crate) fn submit(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, op: &mu
                     Err(NotDirect::Unfinished(block)) => op.block = Some(block),
                     Err(NotDirect::Ring) => {
                         let denied = ep.links.conn(conn).is_some_and(|c| is_denied(c));
-                        ep.stats.fallbacks += u64::from(denied);
+                        ep.stats.denials.fallbacks += u64::from(denied);
                     }
                 }
             }
@@ -451,7 +451,7 @@ pub(crate) fn reach(
                 return Err(NotDirect::Ring);
             }
             Err(error) => {
-                ep.stats.fallbacks += 1;
+                ep.stats.denials.fallbacks += 1;
                 crate::base::log::fall_back(c.peer(), c.peer_pid(), &error);
                 return Err(NotDirect::Ring);
             }
@@ -461,6 +461,7 @@ pub(crate) fn reach(
             asked = Some((segment.key, generation));
         }
     }
+    ep.peers.at_mut(peer).transfer.copied.note(write, offset);
     match asked {
         None => ep.stats.mapped.add(offset),
         Some((key, generation)) => {
@@ -523,7 +524,12 @@ pub(crate) fn on_record(
         wire::READ_DATA => on_read_data(ep, env, peer, id, words.word(), record.body),
         _ => {
             if record.kind == wire::FIN {
-                ep.peers.at_mut(peer).transfer.long_bytes = 0;
+                // A payload that was requested has gone through the ring.
+                let beside = ep.ops.get_mut(id).filter(|op| op.asked == CtsReason::Never);
+                let len = beside.map_or(0, |op| op.len);
+                let transfer = &mut ep.peers.at_mut(peer).transfer;
+                transfer.long_bytes = 0;
+                transfer.copied.note(true, len);
             }
             on_ack(ep, env, peer, id, words.word(), words.word());
         }

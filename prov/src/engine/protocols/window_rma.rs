@@ -86,7 +86,7 @@ pub(crate) fn reach(
             Err(NotDirect::Started(started))
         }
         Err(why) => {
-            ep.stats.fallbacks += u64::from(matches!(why, NotDirect::Ring));
+            ep.stats.denials.fallbacks += u64::from(matches!(why, NotDirect::Ring));
             Err(why)
         }
     }

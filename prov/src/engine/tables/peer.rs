@@ -216,6 +216,22 @@ impl RmaWindow {
     }
 }
 
+/// Bytes that were copied beside the rings of the present connections, by either side or by a
+/// network.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CopiedBytes {
+    pub sent: u64,
+    pub received: u64,
+}
+
+impl CopiedBytes {
+    /// Counts bytes that this side has `sent`, or else received.
+    pub(crate) fn note(&mut self, sent: bool, len: usize) {
+        let bytes = if sent { &mut self.sent } else { &mut self.received };
+        *bytes += len as u64;
+    }
+}
+
 /// Method for large messages with a peer.
 #[derive(Debug, Default)]
 pub(crate) struct Transfer {
@@ -227,6 +243,8 @@ pub(crate) struct Transfer {
     pub rndv_select: Option<Box<RndvSelector>>,
     /// Bytes of long eager messages since the peer last received an announced one.
     pub long_bytes: usize,
+    /// Bytes of payloads that reached the peer beside the rings, and that came from it.
+    pub copied: CopiedBytes,
 }
 
 /// Work of progress for a peer.
@@ -315,6 +333,7 @@ impl Peer {
         self.rma.coop = None;
         self.transfer.streamed = false;
         self.transfer.rndv_select = None;
+        self.transfer.copied = CopiedBytes::default();
         self.state.reset_attempts();
         self.merge_tries = MERGE_TRIES;
     }
@@ -352,7 +371,7 @@ pub(crate) fn note_denial(conn: &Connection, peer: &mut Peer, stats: &mut Stats)
     };
     crate::base::log::no_direct_copy(conn.peer(), denial);
     if !std::mem::replace(&mut peer.transfer.no_direct, true) {
-        stats.no_direct += 1;
+        stats.denials.no_direct += 1;
     }
 }
 

@@ -2,7 +2,7 @@
 //! Counters behind `FI_SCIF_STATS`, by data path. They prove that traffic went through this
 //! endpoint.
 
-use scif::WindowCounts;
+use scif::{CarriedCounts, OpCount, WindowCounts};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// Operations and bytes of one path.
@@ -40,6 +40,49 @@ pub(crate) struct WriteStats {
     pub withdrawn: Path,
 }
 
+/// Counters of direct copies that the kernel denies.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct DenialStats {
+    /// Messages and RMA that went through the ring because the kernel denied direct copies, or
+    /// refused this one.
+    pub fallbacks: u64,
+    /// Peers with which the kernel has denied direct copies.
+    pub no_direct: u64,
+}
+
+/// Counters of operations with peers on other hosts, as the network counts them.
+#[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
+#[repr(C)]
+pub(crate) struct ForeignStats {
+    /// Messages that were given to the network.
+    pub sent: Path,
+    /// Messages that have arrived.
+    pub received: Path,
+    /// RMA and atomics of this side.
+    pub rma: Path,
+    /// Reads of memory that the network executes for this side.
+    pub reads: Path,
+}
+
+impl From<OpCount> for Path {
+    fn from(count: OpCount) -> Path {
+        Path { ops: count.ops, bytes: count.bytes }
+    }
+}
+
+impl From<CarriedCounts> for ForeignStats {
+    fn from(counts: CarriedCounts) -> ForeignStats {
+        let CarriedCounts { sent, received, one_sided, reads } = counts;
+        ForeignStats {
+            sent: sent.into(),
+            received: received.into(),
+            rma: one_sided.into(),
+            reads: reads.into(),
+        }
+    }
+}
+
 /// Plain counters, one set for each endpoint, written under the domain lock. Other processes read
 /// them: `scif::monitor::layout` names them in this order.
 #[derive(Clone, Copy, Debug, Default, FromBytes, Immutable, IntoBytes)]
@@ -65,17 +108,14 @@ pub(crate) struct Stats {
     pub rma: Path,
     pub atomics: Path,
     pub writes: WriteStats,
-    /// Messages and RMA that went through the ring because the kernel denied direct copies, or
-    /// refused this one.
-    pub fallbacks: u64,
-    /// Peers with which the kernel has denied direct copies.
-    pub no_direct: u64,
+    pub denials: DenialStats,
     /// Unexpected messages.
     pub unexpected: u64,
     /// Peers that died.
     pub lost_peers: u64,
     /// RMA on windows, over the calls of `scif.h`.
     pub windows: WindowStats,
+    pub foreign: ForeignStats,
 }
 
 const _: () = assert!(size_of::<Stats>() == 8 * scif::monitor::layout::COUNTERS.len());
@@ -86,7 +126,7 @@ impl Stats {
     pub(crate) fn line(&self, endpoint: &str, peers: usize, counts: WindowCounts) -> String {
         let p = |name: &str, path: &Path| format!(" {name} {}/{}", path.ops, path.bytes);
         format!(
-            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{}{}{}{}{}{} \
+            "scif: endpoint {endpoint} peers {peers}{}{}{}{}{}{}{}{}{}{}{}{}{}{}{}{}{}{} \
             stream {}/{} fences {} windows {} unexpected {} fallbacks {} no_direct {} \
             (operations/bytes)",
             p("sent", &self.sent),
@@ -103,13 +143,17 @@ impl Stats {
             p("withdrawn", &self.writes.withdrawn),
             p("window_cpu", &self.windows.cpu),
             p("window_dma", &self.windows.dma),
+            p("foreign_sent", &self.foreign.sent),
+            p("foreign_received", &self.foreign.received),
+            p("foreign_rma", &self.foreign.rma),
+            p("network_reads", &self.foreign.reads),
             counts.stream_sends,
             counts.stream_bytes,
             counts.fences,
             counts.registered,
             self.unexpected,
-            self.fallbacks,
-            self.no_direct,
+            self.denials.fallbacks,
+            self.denials.no_direct,
         )
     }
 }
@@ -140,14 +184,18 @@ mod tests {
             ("withdrawn", stats.writes.withdrawn),
             ("window_cpu", stats.windows.cpu),
             ("window_dma", stats.windows.dma),
+            ("foreign_sent", stats.foreign.sent),
+            ("foreign_received", stats.foreign.received),
+            ("foreign_rma", stats.foreign.rma),
+            ("network_reads", stats.foreign.reads),
         ];
         for (name, path) in paths {
             assert_eq!(path.ops, place(&format!("{name}_ops")) as u64, "{name}");
             assert_eq!(path.bytes, place(&format!("{name}_bytes")) as u64, "{name}");
         }
         let others = [
-            ("fallbacks", stats.fallbacks),
-            ("no_direct", stats.no_direct),
+            ("fallbacks", stats.denials.fallbacks),
+            ("no_direct", stats.denials.no_direct),
             ("unexpected", stats.unexpected),
             ("lost_peers", stats.lost_peers),
         ];

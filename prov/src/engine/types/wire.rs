@@ -6,6 +6,7 @@
 //! some value. The user of a field checks its meaning. Both sides share one host, so the byte order
 //! is native.
 
+use scif::CarriedOp;
 use scif_ring::HEAD_MAX;
 
 use crate::base::atomic_ops::element::AtomicKind;
@@ -248,6 +249,34 @@ impl AtomicWord {
     }
 }
 
+/// Returns the operation that begins with a record, and the length of its payload. `None` for other
+/// records of an operation, and for those of none. A record of a peer may be any.
+pub(crate) fn operation(kind: u8, head: &[u8], body_len: usize) -> Option<CarriedOp> {
+    let word = |at: usize| {
+        let bytes = head.get(8 * at..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    };
+    let is = |bit: u8| kind & bit != 0;
+    let envelope = usize::from(is(TAGGED)) + usize::from(is(DATA));
+    Some(match kind {
+        EAGER..RTS => {
+            let words = envelope + usize::from(is(WANT_ACK));
+            let inline = if is(INLINE) { head.len().saturating_sub(8 * words) } else { 0 };
+            CarriedOp::Message((inline + body_len) as u64)
+        }
+        RTS..POSTED_WRITE => CarriedOp::Message(word(envelope + 1)),
+        COLL_DATA if word(3) == 0 => CarriedOp::Message(word(2)),
+        // Each ends with its last record, which shows its length.
+        WRITE if word(4) & F_LAST != 0 => CarriedOp::OneSided(word(5)),
+        READ if word(5) & F_LAST != 0 => CarriedOp::OneSided(word(3).wrapping_add(word(4))),
+        NETWORK_WRITE => CarriedOp::OneSided(word(5)),
+        NETWORK_READ => CarriedOp::OneSided(word(3)),
+        ATOMIC => CarriedOp::OneSided(u64::from(AtomicWord::unpack(word(2)).len)),
+        ATOMIC_LINE => CarriedOp::OneSided(u64::from(AtomicWord::unpack(word(1)).len)),
+        _ => return None,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,6 +292,40 @@ mod tests {
         assert_eq!(words.word(), u64::MAX);
         assert_eq!(words.rest(), b"abc");
         assert_eq!(words.word(), 0, "a head that is too short reads as zero");
+    }
+
+    #[test]
+    fn an_operation_is_counted_by_one_of_its_records() {
+        let atomic =
+            AtomicWord { op: 1, datatype: 2, kind: 1, segments: 1, len: 48, has_data: false };
+        let message = |len| Some(CarriedOp::Message(len));
+        let one_sided = |len| Some(CarriedOp::OneSided(len));
+        let rows: [(u8, &[u64], usize, Option<CarriedOp>); 17] = [
+            (EAGER, &[], 300, message(300)),
+            (EAGER | TAGGED | DATA, &[7, 8], 300, message(300)),
+            (EAGER | TAGGED | INLINE, &[7, 0, 0], 0, message(16)),
+            (EAGER | TAGGED | DATA | WANT_ACK | INLINE, &[7, 8, 9, 0], 0, message(8)),
+            (EAGER | TAGGED | INLINE, &[], 0, message(0)),
+            (RTS | TAGGED, &[7, 1, 1 << 20, 0, 0], 0, message(1 << 20)),
+            (RTS, &[1, 1 << 20, 0, 0], 32, message(1 << 20)),
+            (RTS, &[], 0, message(0)),
+            (COLL_DATA, &[1, 2, 20_000, 0], 16_384, message(20_000)),
+            (COLL_DATA, &[1, 2, 20_000, 16_384], 3616, None),
+            (WRITE, &[1, 2, 3, 0, 0, 50_000, 0], 16_384, None),
+            (WRITE, &[1, 2, 3, 0, F_LAST, 50_000, 0], 848, one_sided(50_000)),
+            (READ, &[1, 2, 3, 65_536, 100, F_LAST], 0, one_sided(65_636)),
+            (NETWORK_WRITE, &[1, 2, 3, 0, 0, 99_000], 16, one_sided(99_000)),
+            (NETWORK_READ, &[1, 2, 3, 98_000], 0, one_sided(98_000)),
+            (ATOMIC, &[1, 0, atomic.pack()], 48, one_sided(48)),
+            (ATOMIC_LINE, &[1, atomic.pack()], 0, one_sided(48)),
+        ];
+        for (kind, words, body_len, expected) in rows {
+            let head: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            assert_eq!(operation(kind, &head, body_len), expected, "{kind:#x} {words:?}");
+        }
+        for kind in [FIN, CTS, STREAM, ACK, READ_DATA, ATOMIC_REPLY, RMA_EVENT, DONE, CM_REQUEST] {
+            assert_eq!(operation(kind, &[0xff; HEAD_MAX], 100), None, "{kind:#x}");
+        }
     }
 
     #[test]

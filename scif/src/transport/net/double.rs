@@ -9,10 +9,24 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use scif_ring::Mem;
 
+use super::mux::NetMux;
 use super::wire::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
+use crate::carried::{CarriedOp, OpDecoder};
 use crate::error;
 use crate::remote_reads::{ReadSupport, WireMemory};
 use crate::sys::errno::lock;
+
+/// Kinds of records that are no messages: one-sided operations, with the length of their head, and
+/// records of no operation.
+pub(super) const ONE_SIDED: u8 = 0x70;
+pub(super) const REPLY: u8 = 0x71;
+
+/// Decoder of these records. All others are messages, with the length of their body.
+pub(super) const DECODER: OpDecoder = |kind, head, body_len| match kind {
+    ONE_SIDED => Some(CarriedOp::OneSided(head.len() as u64)),
+    REPLY => None,
+    _ => Some(CarriedOp::Message(body_len as u64)),
+};
 
 /// Messages to one end, and losses that it has not been told of.
 #[derive(Debug, Default)]
@@ -68,6 +82,11 @@ impl NetDouble {
     pub(super) fn end(&self, name: SocketAddrV4) -> Box<dyn NetWire> {
         self.state().ends.insert(name, EndInbox::default());
         Box::new(EndDouble { net: self.clone(), name, peers: Vec::new() })
+    }
+
+    /// Returns the connections over the end with that name.
+    pub(super) fn mux(&self, name: SocketAddrV4) -> error::Result<NetMux> {
+        NetMux::new(self.end(name), DECODER, 0)
     }
 
     /// Adds a message that no end has sent.

@@ -130,7 +130,7 @@ struct FaultStage {
 impl FaultStage {
     fn new() -> FaultStage {
         let net = NetDouble::default();
-        let [mut a, mut b] = [0, 1].map(|host| NetMux::new(net.end(name(host)), 0).unwrap());
+        let [mut a, mut b] = [0, 1].map(|host| net.mux(name(host)).unwrap());
         let (token, segment) = a.connect(PortId::abroad(0, name(1)), ID).unwrap();
         b.poll(&mut Vec::new());
         let (_, _, accepted) = b.accept(ID).unwrap();
@@ -423,7 +423,7 @@ proptest! {
         len in prop_oneof![9 => Just(GREETING), 1 => 0..60_usize],
     ) {
         let net = NetDouble::default();
-        let [mut a, mut b] = [0, 1].map(|host| NetMux::new(net.end(name(host)), 0).unwrap());
+        let [mut a, mut b] = [0, 1].map(|host| net.mux(name(host)).unwrap());
         let good = NetGreeting::new(0, name(1));
         let mut bytes = good.as_bytes().to_vec();
         changes.iter().for_each(|&(at, byte)| bytes[at] = byte);
@@ -491,7 +491,7 @@ proptest! {
         side.poll();
         let kept = std::iter::from_fn(|| side.read()).count();
         prop_assert!(kept <= RING_SLOTS);
-        let mut third = NetMux::new(stage.net.end(name(7)), 0).unwrap();
+        let mut third = stage.net.mux(name(7)).unwrap();
         check_service(&mut third, &mut side.mux, to_name(number));
         check_service(&mut side.mux, &mut third, name(7));
     }

@@ -9,7 +9,7 @@ use scif_ring::Mem;
 
 use super::mux::NetMux;
 use super::outside::OutsideBodies;
-use crate::outside_body::{LongSend, OutsideBody};
+use crate::outside_body::{LongSend, OutsideBody, OutsideBytes};
 use crate::remote_reads::{ReadBegun, ReadState, ReadSupport, RemoteReads, WireMemory};
 use crate::sys::errno::{keep_errno, lock};
 use crate::sys::fork::Maker;
@@ -22,13 +22,14 @@ pub(super) struct NetLink {
     token: u64,
     /// Bodies outside the ring, which may be read after the end of the connection.
     bodies: OutsideBodies,
+    bytes: OutsideBytes,
     maker: Maker,
 }
 
 impl NetLink {
     pub(super) fn new(mux: &Arc<Mutex<NetMux>>, token: u64) -> NetLink {
         let (mux, bodies) = (Arc::clone(mux), OutsideBodies::default());
-        NetLink { mux, token, bodies, maker: Maker::here() }
+        NetLink { mux, token, bodies, bytes: OutsideBytes::default(), maker: Maker::here() }
     }
 }
 
@@ -60,12 +61,22 @@ impl Link for NetLink {
         len: usize,
         append: &mut dyn FnMut(&mut Vec<u8>),
     ) -> LongSend {
-        keep_errno(|| lock(&self.mux).send_long(self.token, record, len, append))
+        let sent = keep_errno(|| lock(&self.mux).send_long(self.token, record, len, append));
+        if sent == LongSend::Sent {
+            self.bytes.sent += len as u64;
+        }
+        sent
     }
 
     fn take_body(&mut self, number: u64) -> Option<OutsideBody> {
         lock(&self.mux).move_bodies(self.token, &mut self.bodies);
-        self.bodies.take(number)
+        let body = self.bodies.take(number)?;
+        self.bytes.received += body.bytes().len() as u64;
+        Some(body)
+    }
+
+    fn outside_bytes(&self) -> OutsideBytes {
+        self.bytes
     }
 
     fn give_back(&mut self, body: OutsideBody) {

@@ -6,6 +6,8 @@
 //! ones, in private memory of either side, as over the calls of `scif.h`. Endpoints of this host
 //! meet over another transport, whose port a [`NetPort`] contains.
 
+#[cfg(test)]
+mod carried_tests;
 mod dead_names;
 #[cfg(test)]
 mod double;

@@ -22,6 +22,7 @@ use super::resting::{PageRelease, RestingList};
 use super::stream::NetStream;
 use super::wire::{NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::addr::PortId;
+use crate::carried::{CarriedCounts, OpDecoder, Tally};
 use crate::error::{Error, Reason, Refusal, Result};
 use crate::memory::PeerMemory;
 use crate::outside_body::LongSend;
@@ -74,13 +75,14 @@ struct StreamTable {
     resting: RestingList,
     /// Time of the last message.
     received_ns: u64,
+    tally: Tally,
 }
 
 impl NetMux {
-    pub(super) fn new(wire: Box<dyn NetWire>, node: u16) -> Result<NetMux> {
+    pub(super) fn new(wire: Box<dyn NetWire>, decoder: OpDecoder, node: u16) -> Result<NetMux> {
         let bell = Arc::new(Mapping::private(BELL_BYTES).map_err(Error::os("mmap"))?);
         bell.bell()?.set_sleeping(true);
-        let table = StreamTable::new(wire.limits());
+        let table = StreamTable::new(wire.limits(), Tally::new(decoder));
         Ok(NetMux { wire, node, bell, table })
     }
 
@@ -95,7 +97,7 @@ impl NetMux {
         let mut stream = NetStream::new((token, dst), Side::Opener, self.table.limits)?;
         stream.id = Some(id);
         let segment = Arc::clone(&stream.segment);
-        stream.flush(&mut *self.wire, self.node)?;
+        stream.flush(&mut *self.wire, self.node, &mut self.table.tally)?;
         self.table.streams.insert(token, stream);
         self.table.list(token);
         self.table.received_ns = now_ns();
@@ -213,7 +215,8 @@ impl NetMux {
         let Some(stream) = self.table.streams.get_mut(&token) else { return };
         let was_open = stream.changes.end.is_none();
         if was_open {
-            if let Err(error) = stream.flush(&mut *self.wire, self.node) {
+            let flushed = stream.flush(&mut *self.wire, self.node, &mut self.table.tally);
+            if let Err(error) = flushed {
                 log::warn!(
                     "connection to {}: {} cannot send: {error}; connection reset",
                     stream.peer,
@@ -301,7 +304,7 @@ impl NetMux {
         self.flush(token);
         let NetMux { wire, table, .. } = self;
         let Some(stream) = table.streams.get_mut(&token) else { return LongSend::Later };
-        let sent = stream.send_long(&mut **wire, record, len, append);
+        let sent = stream.send_long(&mut **wire, record, len, append, &mut table.tally);
         if stream.is_restless() {
             table.list(token);
         }
@@ -348,6 +351,11 @@ impl NetMux {
         }
     }
 
+    /// Returns the numbers of operations with all peers so far.
+    pub(super) fn counts(&self) -> CarriedCounts {
+        self.table.tally.counts
+    }
+
     /// Returns the ability of the network to read memory of peers.
     pub(super) fn read_support(&self) -> ReadSupport {
         self.wire.read_support()
@@ -374,7 +382,10 @@ impl NetMux {
         let open = table.streams.get(&token).filter(|stream| stream.is_open());
         let Some(peer) = open.and_then(|stream| stream.to) else { return ReadBegun::Refused };
         match wire.read(peer, from, to, table.reads.next_number()) {
-            ReadPosted::Taken => ReadBegun::Reading(table.reads.note_begun()),
+            ReadPosted::Taken => {
+                table.tally.counts.reads.add(to.len() as u64);
+                ReadBegun::Reading(table.reads.note_begun())
+            }
             ReadPosted::Later => ReadBegun::Later,
             ReadPosted::Refused => ReadBegun::Refused,
         }
@@ -463,7 +474,7 @@ fn new_token() -> u64 {
 }
 
 impl StreamTable {
-    fn new(limits: PeerLimits) -> StreamTable {
+    fn new(limits: PeerLimits, tally: Tally) -> StreamTable {
         StreamTable {
             limits,
             streams: HashMap::new(),
@@ -477,6 +488,7 @@ impl StreamTable {
             reads: NetReads::default(),
             resting: RestingList::default(),
             received_ns: 0,
+            tally,
         }
     }
 
@@ -534,7 +546,9 @@ impl StreamTable {
         }
         if head.kind() == Some(FrameKind::Unknown) {
             stream.end(Reason::Died);
-        } else if let Err(reason) = stream.receive(head, (message, len), self.received_ns) {
+        } else if let Err(reason) =
+            stream.receive(head, (message, len), self.received_ns, &mut self.tally)
+        {
             stream.end(reason);
         }
         self.ready.push(token);

@@ -12,6 +12,7 @@ use super::link::NetLink;
 use super::mux::NetMux;
 use super::wire::NetWire;
 use crate::addr::PortId;
+use crate::carried::{CarriedCounts, OpDecoder};
 use crate::error::{Error, Result};
 use crate::liveness::ProcessProof;
 use crate::segment::Side;
@@ -49,7 +50,11 @@ pub(crate) struct NetPort {
 
 impl NetPort {
     /// Joins a port of this host and the end of a network with the same number.
-    pub(crate) fn join(near: Box<dyn Port>, wire: Box<dyn NetWire>) -> Result<NetPort> {
+    pub(crate) fn join(
+        near: Box<dyn Port>,
+        wire: Box<dyn NetWire>,
+        decoder: OpDecoder,
+    ) -> Result<NetPort> {
         let epoll = Epoll::new().map_err(Error::os("epoll_create"))?;
         let awake = Event::new().map_err(Error::os("eventfd"))?;
         epoll.add(near.wait_fd(), NEAR).map_err(Error::os("epoll_ctl"))?;
@@ -58,7 +63,7 @@ impl NetPort {
             epoll.add(fd, FAR).map_err(Error::os("epoll_ctl"))?;
         }
         let provider = wire.provider().to_owned();
-        let mux = Arc::new(Mutex::new(NetMux::new(wire, near.id().node)?));
+        let mux = Arc::new(Mutex::new(NetMux::new(wire, decoder, near.id().node)?));
         Ok(NetPort {
             near,
             mux,
@@ -194,6 +199,14 @@ impl Port for NetPort {
 
     fn is_parked(&self) -> bool {
         self.near.is_parked()
+    }
+
+    fn network_provider(&self) -> Option<&str> {
+        Some(&self.provider)
+    }
+
+    fn carried(&self) -> Option<CarriedCounts> {
+        Some(lock(&self.mux).counts())
     }
 
     fn revoke(&mut self, key: u64) {

@@ -23,6 +23,7 @@ use super::watch::PeerWatch;
 use super::window::{ReceiveWindow, RecordBody, SendWindow};
 use super::wire::{BODY_OUTSIDE, LONG_BODY_MAX, MESSAGE_MAX, NetWire, PeerLimits, WirePeer};
 use crate::addr::PortId;
+use crate::carried::Tally;
 use crate::error::{self, Error, Reason};
 use crate::outside_body::LongSend;
 use crate::segment::{SEGMENT_BYTES, Side, Views, release_rings, write_header};
@@ -151,6 +152,7 @@ impl NetStream {
         head: &FrameHead,
         message: (&mut Vec<u8>, usize),
         now: u64,
+        tally: &mut Tally,
     ) -> Result<(), Reason> {
         let kind = head.kind().filter(|kind| kind.permits(content(message.0, message.1)));
         let kind = kind.ok_or(Reason::Corrupt)?;
@@ -182,8 +184,8 @@ impl NetStream {
                 // The peer holds its records until it knows that its answer has arrived.
                 self.due = Some(FrameKind::Credit);
             }
-            FrameKind::Records => self.receiver.take(content(message.0, message.1))?,
-            FrameKind::LongRecord => self.receiver.take_long(message.0, message.1)?,
+            FrameKind::Records => self.receiver.take(content(message.0, message.1), tally)?,
+            FrameKind::LongRecord => self.receiver.take_long(message.0, message.1, tally)?,
             FrameKind::Credit => {}
             FrameKind::Ping => self.due = Some(FrameKind::Credit),
             FrameKind::Bye => return Err(Reason::Orderly),
@@ -313,7 +315,12 @@ impl NetStream {
     ///
     /// # Errors
     /// The peer has no name in this network, or memory for it is short.
-    pub(super) fn flush(&mut self, wire: &mut dyn NetWire, node: u16) -> error::Result<()> {
+    pub(super) fn flush(
+        &mut self,
+        wire: &mut dyn NetWire,
+        node: u16,
+        tally: &mut Tally,
+    ) -> error::Result<()> {
         let to = match self.to {
             Some(to) => to,
             None => {
@@ -324,7 +331,7 @@ impl NetStream {
         loop {
             let message = match self.sender.waiting.take() {
                 Some(message) => message,
-                None => match self.next_message(wire, node) {
+                None => match self.next_message(wire, node, tally) {
                     Some(message) => message,
                     None => return Ok(()),
                 },
@@ -350,6 +357,7 @@ impl NetStream {
         (kind, record_head): (u8, &[u8]),
         len: usize,
         append: &mut dyn FnMut(&mut Vec<u8>),
+        tally: &mut Tally,
     ) -> LongSend {
         let body = RecordBody::long(len);
         let (Some(to), Ok(head_len)) = (self.to, u8::try_from(record_head.len())) else {
@@ -379,6 +387,7 @@ impl NetStream {
         append(&mut message);
         seal(&mut message);
         self.sender.window.note_sent(body);
+        tally.note_sent(kind, record_head, len);
         match wire.send(to, message) {
             Ok(()) => self.watch.note_taken(),
             Err(message) => {
@@ -417,7 +426,12 @@ impl NetStream {
     }
 
     /// Returns the next message to send.
-    fn next_message(&mut self, wire: &mut dyn NetWire, node: u16) -> Option<Vec<u8>> {
+    fn next_message(
+        &mut self,
+        wire: &mut dyn NetWire,
+        node: u16,
+        tally: &mut Tally,
+    ) -> Option<Vec<u8>> {
         let consumed = self.receiver.consumed();
         if self.handshake.is_repeating() {
             self.handshake.check(now_ns());
@@ -456,7 +470,7 @@ impl NetStream {
             FrameKind::Greeting | FrameKind::Ping => {
                 message.extend_from_slice(NetGreeting::new(node, wire.name()).as_bytes());
             }
-            FrameKind::Records => self.sender.gather(&mut message),
+            FrameKind::Records => self.sender.gather(&mut message, tally),
             _ => {}
         }
         seal(&mut message);
@@ -482,7 +496,7 @@ impl RecordSender {
     }
 
     /// Appends records, as many as credit and message have space for.
-    fn gather(&mut self, message: &mut Vec<u8>) {
+    fn gather(&mut self, message: &mut Vec<u8>, tally: &mut Tally) {
         while let Ok(Some(record)) = self.ring.peek() {
             let body = record.body.len();
             let size = record_size(usize::from(record.head_len), body);
@@ -493,6 +507,7 @@ impl RecordSender {
             begin_record(message, record.kind, record.head_len, body);
             message.extend_from_slice(record.head());
             record.body.append_to(message);
+            tally.note_sent(record.kind, record.head(), body);
             self.window.note_sent(in_ring);
             self.ring.advance();
         }
@@ -514,7 +529,7 @@ impl RecordReceiver {
     }
 
     /// Takes the records of one message.
-    fn take(&mut self, bytes: &[u8]) -> Result<(), Reason> {
+    fn take(&mut self, bytes: &[u8], tally: &mut Tally) -> Result<(), Reason> {
         let mut rest = bytes;
         let mut all_fit = self.stash.is_empty();
         while !rest.is_empty() {
@@ -523,6 +538,7 @@ impl RecordReceiver {
                 return Err(Reason::Corrupt);
             }
             self.records += 1;
+            tally.note_received(record.kind, record.head, record.body.len());
             if all_fit {
                 match self.ring.push_slice(record.kind, record.head, record.body) {
                     Ok(()) => {}
@@ -540,11 +556,17 @@ impl RecordReceiver {
     }
 
     /// Takes the record of a message that has one with a long body. The ring gets it without.
-    fn take_long(&mut self, message: &mut Vec<u8>, len: usize) -> Result<(), Reason> {
+    fn take_long(
+        &mut self,
+        message: &mut Vec<u8>,
+        len: usize,
+        tally: &mut Tally,
+    ) -> Result<(), Reason> {
         let record = long_record(content(message, len)).ok_or(Reason::Corrupt)?;
         if !self.window.note_received(RecordBody::long(record.body.len())) {
             return Err(Reason::Corrupt);
         }
+        tally.note_received(record.kind, record.head, record.body.len());
         let (kind, body) = (record.kind, len - record.body.len()..len);
         let pushed = if self.stash.is_empty() {
             self.ring.push_slice(BODY_OUTSIDE, record.head, &[])
@@ -607,14 +629,14 @@ mod tests {
         let mut record = Vec::new();
         begin_record(&mut record, 7, 0, body);
         record.resize(record_size(0, body), 5);
-        let receiver = &mut stream.receiver;
+        let (receiver, mut tally) = (&mut stream.receiver, Tally::new(|_, _, _| None));
         let (mut sent, mut read, mut stashed) = (0_u64, 0_u64, 0);
         for _ in 0..2000 {
             let consumed = receiver.consumed();
             receiver.window.credit(consumed);
             // As many as the peer has credit for.
             while (sent - consumed + 1) * body as u64 <= RING_DATA_BYTES as u64 {
-                receiver.take(&record).unwrap();
+                receiver.take(&record, &mut tally).unwrap();
                 sent += 1;
             }
             stashed = stashed.max(receiver.stash.len());
@@ -643,6 +665,7 @@ mod tests {
         let limits = PeerLimits { refused_ns: 1, silent_ns: 0 };
         let mut stream = NetStream::new((1, PortId::new(0, 1)), Side::Acceptor, limits).unwrap();
         let _greeting = stream.handshake.take_due();
+        let mut tally = Tally::new(|_, _, _| None);
         let mut ends = Views::new(Arc::clone(&stream.segment), Side::Acceptor).unwrap();
         let mut record = Vec::new();
         begin_record(&mut record, 7, 0, 8000);
@@ -651,7 +674,7 @@ mod tests {
         for _ in 0..3 {
             for _ in 0..100 {
                 sent_count += 1;
-                stream.receiver.take(&record).unwrap();
+                stream.receiver.take(&record, &mut tally).unwrap();
                 assert_eq!(stream.rest(0), PageRelease::Busy(0), "a record is in the ring");
                 assert_eq!(ends.rx.peek().unwrap().unwrap().body.len(), 8000);
                 ends.rx.advance();
@@ -661,7 +684,7 @@ mod tests {
                 ends.tx.push_slice(9, b"head", &[3; 900]).unwrap();
                 assert_eq!(stream.rest(0), PageRelease::Busy(0), "a record is to be sent");
                 let mut message = Vec::new();
-                stream.sender.gather(&mut message);
+                stream.sender.gather(&mut message, &mut tally);
                 let (sent, _) = next_record(&message).unwrap();
                 assert_eq!((sent.kind, sent.head, sent.body), (9, &b"head"[..], &[3; 900][..]));
                 assert!(stream.sender.window.note_credit(sent_count));

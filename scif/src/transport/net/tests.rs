@@ -9,7 +9,7 @@ use scif_ring::Mem;
 use scif_ring::layout::{BODY_MAX, HEAD_MAX, RING_SLOTS};
 use zerocopy::IntoBytes;
 
-use super::double::NetDouble;
+use super::double::{DECODER, NetDouble};
 use super::frame::{FrameHead, FrameKind, NetGreeting, begin, open, seal};
 use super::mux::NetMux;
 use crate::addr::PortId;
@@ -38,7 +38,7 @@ impl Host {
     fn new(net: &NetDouble, number: u8) -> Host {
         let node = Node::open(Config::default(), TransportKind::Local).unwrap();
         let name = SocketAddrV4::new(Ipv4Addr::new(10, 1, 1, number), 2000 + u16::from(number));
-        let wire = Some(net.end(name));
+        let wire = Some((net.end(name), DECODER));
         let exports = Exports::default();
         let endpoint = Endpoint::bind_over(&node, name.port(), exports, wire).unwrap();
         Host { endpoint, name }
@@ -66,7 +66,7 @@ impl Host {
         pushed
     }
 
-    fn receive_record(&mut self, id: ConnId) -> Option<(u8, Vec<u8>, Vec<u8>)> {
+    pub(super) fn receive_record(&mut self, id: ConnId) -> Option<(u8, Vec<u8>, Vec<u8>)> {
         let rx = self.conn(id).rx();
         let record = rx.peek().unwrap()?;
         let mut body = vec![0; record.body.len()];
@@ -446,7 +446,7 @@ fn a_message_is_expected_soon_after_one_came() {
 }
 
 /// Returns memory that lives as long as the test.
-fn memory(bytes: Vec<u8>) -> Mem {
+pub(super) fn memory(bytes: Vec<u8>) -> Mem {
     let map = Box::leak(Box::new(Mapping::private(bytes.len()).unwrap()));
     let memory = map.bytes(0, bytes.len()).unwrap();
     memory.copy_from_slice(&bytes);
@@ -540,7 +540,7 @@ fn muxes() -> MuxPair {
 
 fn muxes_over(net: NetDouble) -> MuxPair {
     let names = [1, 2].map(|host| SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, host), 77));
-    let [mut a, mut b] = names.map(|name| NetMux::new(net.end(name), 0).unwrap());
+    let [mut a, mut b] = names.map(|name| net.mux(name).unwrap());
     let id = ConnId { index: 0, generation: 1 };
     let (token, _) = a.connect(PortId::abroad(0, names[1]), id).unwrap();
     b.poll(&mut Vec::new());
@@ -631,7 +631,7 @@ fn forged_names_take_bounded_memory() {
 fn a_process_that_took_the_place_of_a_dead_one_says_so() {
     let MuxPair { net, mut a, token, names, b, .. } = muxes();
     drop(b);
-    let mut other = NetMux::new(net.end(names[1]), 0).unwrap();
+    let mut other = net.mux(names[1]).unwrap();
     probe(&mut a, token, now_ns() + HOUR_NS);
     other.poll(&mut Vec::new());
     let mut ready = Vec::new();
@@ -650,7 +650,7 @@ fn a_hundred_lives_under_one_name_get_nothing_of_a_former_one() {
         probe(&mut b, token, now_ns() + HOUR_NS);
         net.change(names[0], |messages| former.extend(messages.drain(..)));
         drop(b);
-        b = NetMux::new(net.end(names[1]), 0).unwrap();
+        b = net.mux(names[1]).unwrap();
         probe(&mut a, token, now_ns() + HOUR_NS);
         b.poll(&mut Vec::new());
         a.poll(&mut Vec::new());
@@ -690,7 +690,7 @@ fn a_connect_to_the_name_of_a_dead_process_waits_for_another_one() {
         }
     };
     assert!(matches!(refused, Err(Error::Refused(id)) if id == there) && again > 0);
-    let mut other = NetMux::new(net.end(names[1]), 0).unwrap();
+    let mut other = net.mux(names[1]).unwrap();
     let (token, _) = loop {
         match a.connect(there, id) {
             Ok(connected) => break connected,
@@ -706,7 +706,7 @@ fn a_connect_to_the_name_of_a_dead_process_waits_for_another_one() {
     net.lose(names[1], names[0]);
     a.poll(&mut Vec::new());
     assert!(matches!(a.next_event(token), Some(LinkUpdate::Closed(Reason::Died))));
-    let mut last = NetMux::new(net.end(names[1]), 0).unwrap();
+    let mut last = net.mux(names[1]).unwrap();
     let _ = last.connect(PortId::abroad(0, names[0]), id).unwrap();
     a.poll(&mut Vec::new());
     net.state().room = Some(0);
@@ -748,7 +748,7 @@ fn a_greeting_from_the_address_of_a_dead_process_ends_its_connections_only() {
     };
     assert!(poll(&mut b).is_none(), "a second connection of the same process");
     drop(b);
-    let mut other = NetMux::new(net.end(names[1]), 0).unwrap();
+    let mut other = net.mux(names[1]).unwrap();
     let (third, _) = other.connect(PortId::abroad(0, names[0]), id).unwrap();
     assert!(matches!(poll(&mut other), Some(LinkUpdate::Closed(Reason::Died))));
     assert!(matches!(a.next_event(second), Some(LinkUpdate::Closed(Reason::Died))));

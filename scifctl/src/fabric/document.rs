@@ -6,7 +6,7 @@ use scif::monitor::report::{EndpointReport, OpReport, PeerReport, ProcessReport}
 use serde_json::{Map, Value, json};
 
 use super::activity::{Activity, silence};
-use super::texts::type_name;
+use super::texts::{PeerPlace, type_name};
 use super::waits::{self, Wait, owner};
 
 fn counters(values: &[u64]) -> Value {
@@ -29,30 +29,42 @@ fn op(op: &OpReport, now: u64) -> Value {
     })
 }
 
-fn peer(peer: &PeerReport, rank: Option<u64>) -> Value {
+fn peer(peer: &PeerReport, place: &PeerPlace<'_>, rank: Option<u64>) -> Value {
     json!({
         "address": peer.port.to_string(),
+        "host": place.host,
+        "transport": place.transport,
+        "network": place.network,
         "rank": rank,
         "pid": peer.pid,
         "state": peer.state.name(),
         "path": peer.path.name(),
         "records_sent": peer.sent,
         "records_received": peer.received,
+        "bytes_sent": peer.sent_bytes,
+        "bytes_received": peer.received_bytes,
         "unacknowledged": peer.outstanding,
         "pending": peer.pending,
         "errno": peer.errno,
     })
 }
 
-fn endpoint(endpoint: &EndpointReport, all: &[ProcessReport], now: u64) -> Value {
+fn endpoint(
+    process: &ProcessReport,
+    endpoint: &EndpointReport,
+    all: &[ProcessReport],
+    now: u64,
+) -> Value {
     let ops = &endpoint.ops;
     let peer_object = |seen: &PeerReport| {
-        peer(seen, owner(all, endpoint, seen.port).and_then(|process| process.rank))
+        let rank = owner(all, endpoint, seen.port).and_then(|process| process.rank);
+        peer(seen, &PeerPlace::of(process, endpoint, seen), rank)
     };
     json!({
         "address": endpoint.port.to_string(),
         "type": type_name(endpoint.ep_type),
         "asleep": endpoint.asleep,
+        "network": Some(&endpoint.network).filter(|network| !network.is_empty()),
         "silent_ns": silence(endpoint, now),
         "counters": counters(&endpoint.counters),
         "snapshot": {
@@ -76,6 +88,8 @@ fn endpoint(endpoint: &EndpointReport, all: &[ProcessReport], now: u64) -> Value
 /// Returns a process with its endpoints and waits.
 pub(crate) fn process(process: &ProcessReport, all: &[ProcessReport]) -> Value {
     let now = scif::now_ns();
+    let endpoints: Vec<Value> =
+        process.endpoints.iter().map(|one| endpoint(process, one, all, now)).collect();
     json!({
         "pid": process.pid,
         "command": process.command,
@@ -88,7 +102,7 @@ pub(crate) fn process(process: &ProcessReport, all: &[ProcessReport]) -> Value {
         "libfabric": format!("{}.{}", process.libfabric.0, process.libfabric.1),
         "transport": process.transport,
         "unpublished": process.unpublished,
-        "endpoints": process.endpoints.iter().map(|e| endpoint(e, all, now)).collect::<Vec<_>>(),
+        "endpoints": endpoints,
         "waits": waits::of(process, all, now).iter().map(wait).collect::<Vec<_>>(),
     })
 }

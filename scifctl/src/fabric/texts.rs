@@ -49,6 +49,33 @@ pub(crate) fn type_name(ep_type: u64) -> &'static str {
     }
 }
 
+/// Host of a peer, and the means by which it is reached.
+pub(crate) struct PeerPlace<'a> {
+    /// Address of another host; `None` for this one.
+    pub(crate) host: Option<String>,
+    /// Transport of this host, or `net`.
+    pub(crate) transport: &'a str,
+    /// Provider of the network to another host.
+    pub(crate) network: Option<&'a str>,
+}
+
+impl PeerPlace<'_> {
+    pub(crate) fn of<'a>(
+        process: &'a ProcessReport,
+        endpoint: &'a EndpointReport,
+        peer: &PeerReport,
+    ) -> PeerPlace<'a> {
+        match peer.port.network_name() {
+            None => PeerPlace { host: None, transport: &process.transport, network: None },
+            Some(name) => PeerPlace {
+                host: Some(name.ip().to_string()),
+                transport: "net",
+                network: Some(&endpoint.network),
+            },
+        }
+    }
+}
+
 fn rank(process: &ProcessReport) -> String {
     process.rank.map_or_else(|| "-".to_owned(), |rank| rank.to_string())
 }
@@ -102,28 +129,31 @@ pub(crate) fn endpoints(all: &[ProcessReport]) -> String {
 pub(crate) fn peers(process: &ProcessReport, all: &[ProcessReport]) -> String {
     let mut text = String::new();
     for endpoint in &process.endpoints {
-        let row = |peer: &PeerReport| {
-            let remote = owner(all, endpoint, peer.port);
-            vec![
-                endpoint.port.to_string(),
-                peer.port.to_string(),
-                remote.map_or_else(|| "-".to_owned(), rank),
-                peer.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
-                peer.state.name().to_owned(),
-                peer.path.name().to_owned(),
-                peer.sent.to_string(),
-                peer.received.to_string(),
-                peer.outstanding.to_string(),
-                peer.pending.to_string(),
-                peer.errno.to_string(),
-            ]
+        let network = match endpoint.network.as_str() {
+            "" => "no network to other hosts".to_owned(),
+            provider => format!("network {provider} to other hosts"),
         };
-        let rows: Vec<Vec<String>> = endpoint.peers.iter().map(row).collect();
+        let _ = writeln!(text, "endpoint {}, {network}", endpoint.port);
+        let rows: Vec<Vec<String>> =
+            endpoint.peers.iter().map(|peer| peer_row(process, endpoint, peer, all)).collect();
         let head = [
-            "OWN", "PEER", "RANK", "PID", "STATE", "PATH", "SENT", "RECEIVED", "UNACKED",
-            "PENDING", "ERRNO",
+            "PEER",
+            "HOST",
+            "RANK",
+            "PID",
+            "STATE",
+            "TRANSPORT",
+            "PATH",
+            "SENT",
+            "RECVD",
+            "OUT",
+            "IN",
+            "OPS",
         ];
         text.push_str(&columns(&head, &rows));
+        for peer in endpoint.peers.iter().filter(|peer| peer.errno != 0) {
+            let _ = writeln!(text, "{} refuses connections: error {}", peer.port, peer.errno);
+        }
         let listed = endpoint.peers.len() as u64;
         if endpoint.known_peers > listed {
             let more = endpoint.known_peers - listed;
@@ -131,6 +161,30 @@ pub(crate) fn peers(process: &ProcessReport, all: &[ProcessReport]) -> String {
         }
     }
     text
+}
+
+fn peer_row(
+    process: &ProcessReport,
+    endpoint: &EndpointReport,
+    peer: &PeerReport,
+    all: &[ProcessReport],
+) -> Vec<String> {
+    let place = PeerPlace::of(process, endpoint, peer);
+    let remote = owner(all, endpoint, peer.port);
+    vec![
+        format!("{}:{}", peer.port.node, peer.port.port),
+        place.host.unwrap_or_else(|| "-".to_owned()),
+        remote.map_or_else(|| "-".to_owned(), rank),
+        peer.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+        peer.state.name().to_owned(),
+        place.network.map_or_else(|| place.transport.to_owned(), |name| format!("net:{name}")),
+        peer.path.name().to_owned(),
+        peer.sent.to_string(),
+        peer.received.to_string(),
+        bytes(peer.sent_bytes),
+        bytes(peer.received_bytes),
+        peer.outstanding.saturating_add(peer.pending).to_string(),
+    ]
 }
 
 /// Returns everything about a process.
@@ -242,6 +296,11 @@ pub(crate) fn stats(process: &ProcessReport) -> String {
 
 #[cfg(test)]
 mod tests {
+    use scif::PortId;
+    use scif::monitor::layout::{CopyPath, PeerState};
+    use scif::monitor::report::OpsReport;
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
@@ -255,6 +314,61 @@ mod tests {
         assert!(text.lines().skip(1).all(|line| line.starts_with("    word")), "{text}");
         let long = fold(&format!("a {} b", "x".repeat(150)));
         assert_eq!(long.lines().count(), 3, "{long}");
+    }
+
+    #[test]
+    fn a_peer_has_its_host_and_the_means_that_reach_it() {
+        let at = |port: PortId, sent_bytes| PeerReport {
+            port,
+            state: PeerState::Connected,
+            path: CopyPath::Network,
+            pid: None,
+            sent: 3,
+            received: 4,
+            pending: 1,
+            outstanding: 2,
+            errno: 0,
+            sent_bytes,
+            received_bytes: 5,
+        };
+        let far = PortId::abroad(0, "10.1.2.3:700".parse().unwrap());
+        let endpoint = EndpointReport {
+            number: 1,
+            port: PortId::new(0, 600),
+            ep_type: 3,
+            opened_ns: 0,
+            progress_ns: 0,
+            asleep: false,
+            network: "tcp".to_owned(),
+            counters: [0; COUNTERS.len()],
+            ops: OpsReport::default(),
+            known_peers: 2,
+            peers: vec![at(PortId::new(0, 601), 2048), at(far, 7), at(far, 8)],
+        };
+        let transport = "soft".to_owned();
+        let mut process =
+            ProcessReport { transport, endpoints: vec![endpoint], ..ProcessReport::default() };
+        process.endpoints[0].peers[2].errno = 111;
+        let text = peers(&process, &[]);
+        let rows: Vec<Vec<&str>> =
+            text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(rows[0].join(" "), "endpoint 0:600, network tcp to other hosts");
+        assert_eq!(rows[2][..2], ["0:601", "-"]);
+        assert_eq!(rows[2][5..], ["soft", "network", "3", "4", "2K", "5", "3"]);
+        assert_eq!(rows[3][..2], ["0:700", "10.1.2.3"]);
+        assert_eq!(rows[3][5..], ["net:tcp", "network", "3", "4", "7", "5", "3"]);
+        assert_eq!(rows[5].join(" "), "10.1.2.3:700 (node 0) refuses connections: error 111");
+        let document = crate::fabric::document::process(&process, &[]);
+        let peers = &document["endpoints"][0]["peers"];
+        for (at, host, transport, network, sent) in [
+            (0, Value::Null, "soft", Value::Null, 2048),
+            (1, json!("10.1.2.3"), "net", json!("tcp"), 7),
+        ] {
+            let peer = &peers[at];
+            assert_eq!((&peer["host"], &peer["network"]), (&host, &network));
+            assert_eq!(peer["transport"], transport);
+            assert_eq!((&peer["bytes_sent"], &peer["bytes_received"]), (&json!(sent), &json!(5)));
+        }
     }
 
     #[test]

@@ -6,9 +6,10 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::fs;
 use std::io::{self, Write};
+use std::net::Ipv4Addr;
 use std::ptr;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::{Problem, Result};
 
@@ -16,11 +17,30 @@ use crate::failure::{Problem, Result};
 #[repr(C)]
 struct Info {
     next: *const Info,
-    caps_and_mode: [u64; 2],
+    caps: u64,
+    mode: u64,
     addr_format: u32,
     addr_lengths: [usize; 2],
-    addrs_and_attrs: [*const c_void; 7],
+    src_addr: *const c_void,
+    dest_addr_and_handle: [*const c_void; 2],
+    tx: *const TxAttr,
+    rx: *const c_void,
+    ep: *const EpAttr,
+    domain: *const c_void,
     fabric: *const FabricAttr,
+}
+
+/// Start of `struct fi_tx_attr`.
+#[repr(C)]
+struct TxAttr {
+    caps_mode_and_flags: [u64; 3],
+    msg_order: u64,
+}
+
+/// Start of `struct fi_ep_attr`.
+#[repr(C)]
+struct EpAttr {
+    ep_type: u32,
 }
 
 /// Start of `struct fi_fabric_attr`.
@@ -32,6 +52,15 @@ struct FabricAttr {
 }
 
 const _: () = assert!(std::mem::offset_of!(Info, fabric) == 104);
+
+/// Capability, order, type and address format of endpoints that carry messages between hosts.
+const FI_MSG: u64 = 1 << 1;
+const FI_ORDER_SAS: u64 = 1 << 8;
+const FI_EP_RDM: u32 = 3;
+const FI_SOCKADDR_IN: u32 = 2;
+/// Flags of `fi_getinfo`: also for providers that FI_PROVIDER hides, and none of utilities.
+const HIDDEN: u64 = 1 << 60;
+const CORE_ONLY: u64 = 1 << 59;
 
 type Version = unsafe extern "C" fn() -> u32;
 type GetInfo = unsafe extern "C" fn(
@@ -61,9 +90,8 @@ fn symbol(library: *mut c_void, name: &CStr) -> Result<*mut c_void> {
     if at.is_null() { Err(loader_error("dlsym")) } else { Ok(at) }
 }
 
-/// Returns the provider names of a list of infos, each once, in the order of the list.
-fn names(mut list: *const Info) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
+/// Calls `on` with each info of a list and the name of its provider.
+fn each(mut list: *const Info, mut on: impl FnMut(&Info, String)) {
     while !list.is_null() {
         // SAFETY: an element of the list of fi_getinfo, which is never freed.
         let info = unsafe { &*list };
@@ -78,12 +106,65 @@ fn names(mut list: *const Info) -> Vec<String> {
             continue;
         }
         // SAFETY: libfabric's names are C strings.
-        let name = unsafe { CStr::from_ptr(provider) }.to_string_lossy().into_owned();
+        on(info, unsafe { CStr::from_ptr(provider) }.to_string_lossy().into_owned());
+    }
+}
+
+/// Returns the provider names of a list of infos, each once, in the order of the list.
+fn names(list: *const Info) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    each(list, |_, name| {
         if !names.contains(&name) {
             names.push(name);
         }
-    }
+    });
     names
+}
+
+/// Returns the number of properties that an info has of those that messages between hosts need.
+/// The next one is the reason not to use it.
+fn fitness(info: &Info) -> usize {
+    // SAFETY: each info has complete attributes, or null.
+    let is_rdm = unsafe { info.ep.as_ref() }.is_some_and(|ep| ep.ep_type == FI_EP_RDM);
+    // SAFETY: as above.
+    let orders = unsafe { info.tx.as_ref() }.is_some_and(|tx| tx.msg_order & FI_ORDER_SAS != 0);
+    let has = [is_rdm && info.caps & FI_MSG != 0, info.addr_format == FI_SOCKADDR_IN, orders];
+    has.iter().take_while(|has| **has).count()
+}
+
+/// Properties that messages between hosts need.
+const NEEDED: [&str; 3] =
+    ["reliable datagrams", "addresses of 16 bytes (IPv4)", "order among its messages"];
+
+/// Returns the IPv4 address of an info, if it has one.
+fn address(info: &Info) -> Option<Ipv4Addr> {
+    let [len, _] = info.addr_lengths;
+    if info.src_addr.is_null() || len < 8 || info.addr_format != FI_SOCKADDR_IN {
+        return None;
+    }
+    // SAFETY: the info has an address of `len` bytes. Any alignment is read.
+    let bytes = unsafe { info.src_addr.cast::<[u8; 8]>().read_unaligned() };
+    let [_, _, _, _, a, b, c, d] = bytes;
+    Some(Ipv4Addr::new(a, b, c, d)).filter(|ip| !ip.is_unspecified())
+}
+
+/// Returns the providers of a list, each once, with what they lack to carry messages between
+/// hosts, and their first address.
+fn networks(list: *const Info) -> Vec<Value> {
+    let mut best: Vec<(String, usize, Option<Ipv4Addr>)> = Vec::new();
+    each(list, |info, name| {
+        let fit = fitness(info);
+        match best.iter_mut().find(|(known, ..)| *known == name) {
+            Some((_, known, ip)) if fit > *known => (*known, *ip) = (fit, address(info)),
+            Some(_) => {}
+            None => best.push((name, fit, address(info))),
+        }
+    });
+    let object = |(name, fit, ip): &(String, usize, Option<Ipv4Addr>)| {
+        let lacks = NEEDED.get(*fit).copied().unwrap_or_default();
+        json!({"name": name, "lacks": lacks, "address": ip.map(|ip| ip.to_string())})
+    };
+    best.iter().map(object).collect()
 }
 
 /// Returns the first mapped file with this suffix.
@@ -94,7 +175,7 @@ pub(super) fn mapped(suffix: &str) -> Option<String> {
 }
 
 /// Loads a libfabric, and prints a JSON document with its version, its file, its providers in their
-/// order, and the file of scif.
+/// order, the file of scif, and the providers for messages between hosts, also hidden ones.
 pub(crate) fn describe(name: &str) -> Result<()> {
     let path = CString::new(name).map_err(|error| Problem::Failed(error.to_string()))?;
     // SAFETY: `path` is a C string; the constructors of the library run in this probe only.
@@ -110,10 +191,20 @@ pub(crate) fn describe(name: &str) -> Result<()> {
         unsafe { std::mem::transmute::<*mut c_void, GetInfo>(symbol(library, c"fi_getinfo")?) };
     // SAFETY: the function takes no argument.
     let version = unsafe { version() };
-    let mut list = ptr::null();
-    // SAFETY: names, services and hints may be null; the library writes one pointer to `list`.
-    let code = unsafe { getinfo(version, ptr::null(), ptr::null(), 0, ptr::null(), &raw mut list) };
-    let names = if code == 0 { names(list) } else { Vec::new() };
+    let query = |flags: u64| {
+        let (mut list, none) = (ptr::null(), ptr::null());
+        // SAFETY: names, services and hints may be null; the library writes one pointer to `list`.
+        let code = unsafe { getinfo(version, none, none, flags, none.cast(), &raw mut list) };
+        if code == 0 { list } else { ptr::null() }
+    };
+    let names = names(query(0));
+    // Core providers come first, since the other query lists the layered ones before them.
+    let mut networks = networks(query(HIDDEN | CORE_ONLY));
+    let layered = self::networks(query(HIDDEN));
+    let is_layered = |network: &Value| {
+        network.get("name").and_then(Value::as_str).is_some_and(|name| name.contains(';'))
+    };
+    networks.extend(layered.into_iter().filter(is_layered));
     let scif = names.iter().any(|name| name == "scif");
     let file = mapped("/libfabric.so");
     let scif_file = mapped("/libscif-fi.so").or_else(|| file.clone()).filter(|_| scif);
@@ -122,6 +213,7 @@ pub(crate) fn describe(name: &str) -> Result<()> {
         "file": file,
         "providers": names,
         "scif": scif_file,
+        "networks": networks,
     });
     Ok(writeln!(io::stdout(), "{document}")?)
 }

@@ -14,6 +14,7 @@ mod kernel;
 mod library;
 mod limits;
 mod mpi;
+mod network;
 mod provider;
 mod render;
 mod settings;
@@ -48,9 +49,11 @@ static FAMILIES: [fn(&Inputs) -> Vec<Finding>; 9] = [
 /// Exit status if the findings cannot be printed, or the command line is invalid.
 pub(crate) const FAILED: u8 = 3;
 
-/// Checks the libfabric of the system, which an MPI with its own does not need.
+/// Checks the libfabric of the system, which an MPI with its own does not need, and its network.
 fn system_libfabric(inputs: &Inputs) -> Vec<Finding> {
-    provider::check(inputs, mpi::has_own_libfabric(inputs))
+    let (mut found, library) = provider::check(inputs, mpi::has_own_libfabric(inputs));
+    found.extend(library.map(|library| network::check(inputs, &library)));
+    found
 }
 
 /// Runs all checks and prints their findings. The exit status is the worst state, also if the

@@ -10,6 +10,7 @@ use std::time::Duration;
 use super::env::Environment;
 use super::finding::{Finding, State};
 use super::inputs::{Inputs, find_in, output};
+use super::network;
 use super::provider::{Library, SONAME, listed};
 
 /// Names of launchers.
@@ -62,7 +63,7 @@ pub(crate) fn check(inputs: &Inputs) -> Vec<Finding> {
         let text = "none on PATH, in VIRTUAL_ENV or I_MPI_ROOT";
         return vec![Finding::ok("MPI", text)];
     }
-    let mut found: Vec<Finding> = all.iter().map(|mpi| check_one(inputs, mpi)).collect();
+    let mut found: Vec<Finding> = all.iter().flat_map(|mpi| check_one(inputs, mpi)).collect();
     found.extend(mixed(inputs.env.get("PATH").unwrap_or_default()));
     found
 }
@@ -219,7 +220,8 @@ fn lacks_component(prefix: &Path) -> bool {
     })
 }
 
-fn check_one(inputs: &Inputs, mpi: &Mpi) -> Finding {
+/// Returns the finding for an MPI, and that for the network if it has a libfabric of its own.
+fn check_one(inputs: &Inputs, mpi: &Mpi) -> Vec<Finding> {
     let subject = mpi.kind.name();
     let launcher = mpi.launcher.display();
     let own = library_in(&mpi.prefix, &BUNDLED).is_some();
@@ -229,23 +231,34 @@ fn check_one(inputs: &Inputs, mpi: &Mpi) -> Finding {
         Flavor::Intel => (false, ""),
     };
     if lacks {
-        return Finding::slower(
+        return vec![Finding::slower(
             subject,
             format!("{launcher} is built without libfabric, and cannot use scif"),
             format!("another build, such as the wheel: pip install {wheel}"),
-        );
+        )];
     }
-    let library = match Library::load(&library_of(&inputs.env, &mpi.prefix)) {
+    let file = library_of(&inputs.env, &mpi.prefix);
+    let library = match Library::load(&file) {
         Ok(library) => library,
         Err(reason) => {
-            return Finding::broken(
+            return vec![Finding::broken(
                 subject,
                 format!("{launcher} finds no libfabric: {reason}"),
                 "LD_LIBRARY_PATH with the directory of a libfabric.so.1",
-            );
+            )];
         }
     };
-    let seen = listed(inputs, subject, &library);
+    let mut found = vec![with_library(inputs, mpi, &library)];
+    if file != SONAME && library.scif.is_some() {
+        found.push(network::check(inputs, &library));
+    }
+    found
+}
+
+fn with_library(inputs: &Inputs, mpi: &Mpi, library: &Library) -> Finding {
+    let subject = mpi.kind.name();
+    let launcher = mpi.launcher.display();
+    let seen = listed(inputs, subject, library);
     let missing = missing(&inputs.env, mpi.kind);
     let first = seen.state == State::Ok || names_scif(&inputs.env, mpi.kind);
     if seen.state == State::Broken || (missing.is_empty() && !first) {

@@ -34,8 +34,42 @@ pub(crate) struct Library {
     pub(crate) providers: Vec<String>,
     /// File of scif, if it is listed.
     pub(crate) scif: Option<String>,
+    /// Providers that may carry messages between hosts, also hidden ones.
+    pub(crate) networks: Vec<Network>,
     /// Lines of its log.
     pub(crate) log: Vec<String>,
+}
+
+/// Provider that libfabric has, also one that FI_PROVIDER hides.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Network {
+    pub(crate) name: String,
+    /// Property without which it cannot carry messages; empty if it has all.
+    pub(crate) lacks: String,
+    /// IP address of its first endpoint.
+    pub(crate) address: Option<String>,
+}
+
+impl Network {
+    /// Reads an object of the probe.
+    pub(crate) fn of(object: &Value) -> Option<Network> {
+        let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
+        Some(Network {
+            name: text("name")?,
+            lacks: text("lacks").unwrap_or_default(),
+            address: text("address"),
+        })
+    }
+
+    /// Whether it can carry messages.
+    pub(crate) fn fits(&self) -> bool {
+        self.lacks.is_empty()
+    }
+
+    /// Whether other hosts can reach its address.
+    pub(crate) fn is_reachable(&self) -> bool {
+        self.address.as_ref().is_none_or(|address| !address.starts_with("127."))
+    }
 }
 
 impl Library {
@@ -58,12 +92,14 @@ impl Library {
         };
         let text = |key: &str| document.get(key).and_then(Value::as_str).map(str::to_owned);
         let providers = document.get("providers").and_then(Value::as_array);
+        let networks = document.get("networks").and_then(Value::as_array);
         let names = providers.into_iter().flatten().filter_map(Value::as_str).map(str::to_owned);
         Ok(Library {
             version: text("version").unwrap_or_default(),
             file: text("file").unwrap_or_else(|| name.to_owned()),
             providers: names.collect(),
             scif: text("scif"),
+            networks: networks.into_iter().flatten().filter_map(Network::of).collect(),
             log,
         })
     }
@@ -75,11 +111,11 @@ pub(super) fn document_in(text: &str) -> Option<Value> {
     serde_json::from_str(line).ok()
 }
 
-/// Checks the libfabric of the system. `has_another`: whether an MPI has its own.
-pub(crate) fn check(inputs: &Inputs, has_another: bool) -> Vec<Finding> {
+/// Checks the libfabric of the system, and returns it. `has_another`: whether an MPI has its own.
+pub(crate) fn check(inputs: &Inputs, has_another: bool) -> (Vec<Finding>, Option<Library>) {
     let library = match Library::load(SONAME) {
         Ok(library) => library,
-        Err(reason) => return vec![absent(&reason, has_another)],
+        Err(reason) => return (vec![absent(&reason, has_another)], None),
     };
     let mut found =
         vec![Finding::ok("libfabric", format!("{} from {}", library.version, library.file))];
@@ -89,7 +125,7 @@ pub(crate) fn check(inputs: &Inputs, has_another: bool) -> Vec<Finding> {
         let text = line.find("FI_SCIF_").and_then(|at| line.get(at..)).unwrap_or(line);
         Finding::slower("settings", text, "correct or unset it; docs/env.md lists all settings")
     }));
-    found
+    (found, Some(library))
 }
 
 /// Returns the finding for a system without libfabric.

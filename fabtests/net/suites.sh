@@ -6,7 +6,8 @@
 # namespaces. The provider and the programs are built before.
 #   suites.sh           all of AREAS and SETS
 #   suites.sh CASE...   these conformance cases, over tcp
-# UPSTREAM is the prefix of an installed fabtests (../upstream/run.sh).
+# UPSTREAM is the prefix of an installed fabtests of libfabric 1.18 or later (../upstream/run.sh),
+# UPSTREAM_NET of one of 1.17. That may be built for Debian's libfabric and have no own one.
 set -u -o pipefail
 . "$(dirname "$0")/../mpi/setup.sh"
 . "$(dirname "$0")/../mpi/stacks.sh"
@@ -65,10 +66,23 @@ finds_a_lost_block() {
     grep -q 'definitely lost' <<<"$out"
 }
 
-# upstream OPTIONS: the programs of fabtests with these options.
+# upstream PREFIX NET [OPTIONS]: the programs of fabtests with these options.
 upstream() {
-    FI_PROVIDER_PATH=$PROVIDER_DIR FT_NET=tcp FT_ARGS=$1 FT_LOG=$LOGS/net-upstream$1.records \
-        "$ROOT/fabtests/upstream/run.sh" "$UPSTREAM" "${SETS[@]}"
+    FI_PROVIDER_PATH=$PROVIDER_DIR FT_NET=$2 FT_ARGS=${3:-} \
+        FT_LOG=$LOGS/net-upstream-$2${3:-}.records \
+        "$ROOT/fabtests/upstream/run.sh" "$1" "${SETS[@]}"
+}
+
+# upstream_suites VARIABLE NET: all of SETS, and those with addresses exchanged out of band.
+upstream_suites() {
+    local prefix=${!1:-/usr/local}
+    if [ ! -x "$prefix/bin/runfabtests.sh" ]; then
+        echo "not tried here: libfabric's own suite over $2 (no fabtests in $prefix; set $1)"
+        return
+    fi
+    cases_of "fabtests over $2" "net-upstream-$2" upstream "$prefix" "$2"
+    SETS=(functional short) cases_of "fabtests over $2, addresses exchanged out of band" \
+        "net-upstream-$2-E" upstream "$prefix" "$2" -E
 }
 
 if [ $# != 0 ]; then
@@ -90,13 +104,8 @@ else
     cases_of "conformance over net of Debian, memcheck" net-memcheck \
         under_memcheck "${MEMCHECKED[@]}"
     case_of "memcheck finds a lost block there" net-memcheck-loses finds_a_lost_block
-    if [ -x "${UPSTREAM:=/usr/local}/bin/runfabtests.sh" ]; then
-        cases_of "fabtests over tcp" net-upstream upstream ""
-        SETS=(functional short)
-        cases_of "fabtests over tcp, addresses exchanged out of band" net-upstream-E upstream -E
-    else
-        echo "not tried here: libfabric's own suite (no fabtests in $UPSTREAM; set UPSTREAM)"
-    fi
+    upstream_suites UPSTREAM tcp
+    upstream_suites UPSTREAM_NET net
 fi
 gate_end
 verdict

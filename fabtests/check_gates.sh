@@ -378,6 +378,13 @@ hosts_suites() {
     grep -h '^not tried here' "$LOGS/hosts-suites.log" | sed 's/^/     /'
 }
 
+hosts_mpi4py() {
+    gate "the tests of mpi4py between two hosts"
+    cases_of "2 x 1 and 2 x 2 ranks, MPICH, with tcp alone as the control" hosts-mpi4py \
+        fabtests/mpi/check.sh suite-hosts
+    grep -h '^     ' "$LOGS/hosts-mpi4py.log"
+}
+
 mpi_restricted() {
     gate "MPI as an ordinary user, and without process_vm_readv and process_vm_writev"
     [ -z "$ORDINARY" ] || echo "     $ORDINARY"

@@ -25,6 +25,9 @@ AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ large_rm
 # Areas for libfabric 1.17, whose processes start more slowly.
 AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ large_rma/ atomic/ order/ coll/ coll_death/ hosts/
     fork/ cm/)
+# Areas for a job with a key, whose connections open in another way.
+AREAS_KEY=(msg/ any_source/ order/ coll/ coll_death/ restart/after_closing death/sending_64k
+    progress_auto/ sleepers/ connected/ kinds/connected_ closing/ fork/)
 # Areas of collectives, for three hosts.
 COLLECTIVES=(coll/ coll_death/)
 # Cases under memcheck.
@@ -93,6 +96,8 @@ else
         conformance "$(wheel_libfabric)" tcp "${AREAS[@]}"
     cases_of "conformance over net of Debian" net-conformance-net \
         conformance "$(debian_libfabric)" net "${AREAS_NET[@]}"
+    FI_SCIF_NET_KEY=conformance cases_of "conformance over tcp, with a key" net-conformance-key \
+        conformance "$(wheel_libfabric)" tcp "${AREAS_KEY[@]}"
     HOSTS_COUNT=3 cases_of "collectives of three hosts over tcp" net-collectives-tcp \
         conformance "$(wheel_libfabric)" tcp "${COLLECTIVES[@]}"
     HOSTS_COUNT=3 cases_of "collectives of three hosts over net of Debian" net-collectives-net \

@@ -162,6 +162,7 @@ impl Endpoint {
     /// # Errors
     /// - [`Error::Again`]: the peer cannot accept now, or has not answered yet.
     /// - [`Error::NoNetwork`]: `dst` is on another host, and this endpoint has no network.
+    /// - [`Error::Rejected`]: `dst` is on another host and refuses this process.
     /// - [`Error::Unanswered`]: the peer has not answered for a long time.
     /// - [`Error::Refused`]: no endpoint listens at `dst`.
     /// - [`Error::Denied`]: the listener belongs to a user that is not allowed.

@@ -39,6 +39,13 @@ pub enum Error {
     Unanswered(PortId),
     /// The port is on another host, which this endpoint cannot reach.
     NoNetwork(PortId),
+    /// The endpoint at this port is on another host and refuses this process.
+    Rejected {
+        /// Port of the endpoint.
+        port: PortId,
+        /// Reason of the peer.
+        refusal: Refusal,
+    },
     /// The listener belongs to a user that is not allowed.
     Denied {
         /// Port of the listener.
@@ -87,6 +94,7 @@ impl Error {
             | Error::Refused(_)
             | Error::Unanswered(_)
             | Error::NoNetwork(_)
+            | Error::Rejected { .. }
             | Error::Denied { .. }
             | Error::Os { .. } => Scope::Call,
             Error::Forked => Scope::Endpoint,
@@ -105,6 +113,7 @@ impl Error {
             | Error::Refused(_)
             | Error::Unanswered(_)
             | Error::NoNetwork(_)
+            | Error::Rejected { .. }
             | Error::Denied { .. }
             | Error::Config(_)
             | Error::Forked => None,
@@ -125,6 +134,9 @@ impl fmt::Display for Error {
             ),
             Error::NoNetwork(id) => {
                 write!(f, "{id} is on another host, and this endpoint has no network")
+            }
+            Error::Rejected { port, refusal } => {
+                write!(f, "{port} refuses this process: {}", Reason::Refused(*refusal))
             }
             Error::Denied { port, uid } => write!(
                 f,
@@ -180,6 +192,8 @@ pub enum Refusal {
     Version,
     /// The listener has no free descriptors or memory.
     Resources,
+    /// The listener has another key of the job, or only one of both sides has a key.
+    Key,
 }
 
 impl fmt::Display for Reason {
@@ -191,6 +205,7 @@ impl fmt::Display for Reason {
             Reason::Refused(Refusal::Closed) => "the listener closed before it accepted",
             Reason::Refused(Refusal::Version) => "the peer speaks another version of the protocol",
             Reason::Refused(Refusal::Resources) => "the peer is out of descriptors or memory",
+            Reason::Refused(Refusal::Key) => "the peer has another key (FI_SCIF_NET_KEY)",
             Reason::Corrupt => "the peer sent invalid data (a fault, or another version)",
             Reason::Denied => "one process does not allow the user of the other (SCIF_ALLOW_UIDS)",
             Reason::Exhausted => {
@@ -214,6 +229,7 @@ mod tests {
             Error::Refused(id),
             Error::Unanswered(id),
             Error::NoNetwork(id),
+            Error::Rejected { port: id, refusal: Refusal::Key },
             Error::Denied { port: id, uid: 3 },
             Error::Config("why".to_owned()),
             Error::Forked,

@@ -146,9 +146,11 @@ impl From<Error> for Failure {
         match error {
             Error::PortInUse(_) => Failure::Invalid,
             Error::NoPorts => Failure::NoPorts,
-            Error::Again | Error::Refused(_) | Error::Unanswered(_) | Error::Denied { .. } => {
-                Failure::Refused
-            }
+            Error::Again
+            | Error::Refused(_)
+            | Error::Unanswered(_)
+            | Error::Rejected { .. }
+            | Error::Denied { .. } => Failure::Refused,
             Error::NoNetwork(_) => Failure::Os(Errno::HOSTUNREACH),
             Error::Config(_) => Failure::Os(Errno::NXIO),
             Error::Forked => Failure::Broken,

@@ -109,7 +109,8 @@ pub use sys::thread::at_exit;
 pub use sys::time::{cpu_relax_or_yield, now_ns, thread_cpu_ns};
 pub use transport::kernel::{Device, Driver, abi};
 pub use transport::net::{
-    BODY_OUTSIDE, LONG_BODY_MAX, MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer,
+    BODY_OUTSIDE, JobKey, LONG_BODY_MAX, MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent,
+    WirePeer,
 };
 #[doc(hidden)]
 pub use transport::soft::{names, whereabouts};

@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Names of endpoints, and processes that end without closing them. The ranks are on several hosts
-//! when the program runs with `--over-network`.
+//! Names of endpoints, keys of jobs, and processes that end without closing
+//! their endpoints. The ranks are on several hosts when the program runs with `--over-network`.
 
 use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
     case("hosts/names", 2, names),
     case("hosts/equal_hashes", 2, equal_hashes),
+    case("hosts/names_with_a_key", 2, names).under(&[("FI_SCIF_NET_KEY", "a key")]),
+    case("hosts/another_key", 4, |r| keys(r, "sesame of one")).under(KEYS),
+    case("hosts/no_key", 4, |r| keys(r, "none")).under(KEYS),
     case("hosts/exit_without_close", 2, |r| exit(r, sys::FI_PROGRESS_MANUAL)),
     case("hosts/exit_without_close_under_auto_progress", 2, |r| exit(r, sys::FI_PROGRESS_AUTO)),
 ];
+
+const KEYS: &[(&str, &str)] = &[
+    ("FI_SCIF_NET_KEY", "sesame of all"),
+    ("FI_SCIF_CONNECT_TIMEOUT", "300ms"),
+    ("FI_LOG_LEVEL", "warn"),
+];
+
+/// Rank whose key is not that of the others.
+const OUTSIDER: usize = 3;
 
 const SIZES: [usize; 3] = [8, 5000, 300_000];
 
@@ -110,6 +122,68 @@ fn equal_hashes(rank: &Rank) -> Outcome {
     check!(!differing.is_empty() && differing.iter().all(|at| (4..8).contains(at)), "{forged:?}");
     let to = twin.av.insert(&forged)?;
     talk(&twin, to, 2)
+}
+
+/// Whether two names are of endpoints on two hosts: address or hash differ.
+fn are_apart(a: &[u8], b: &[u8]) -> bool {
+    a.get(4..8) != b.get(4..8) || a.get(12..16) != b.get(12..16)
+}
+
+/// Tests one rank with another key. Operations between it and ranks on other hosts fail, with one
+/// line of the log for each peer. All other pairs exchange messages.
+fn keys(rank: &Rank, key: &str) -> Outcome {
+    rank.only_scif("a setting of another provider")?;
+    if rank.index == OUTSIDER {
+        sandbox::set_env("FI_SCIF_NET_KEY", key)?;
+    }
+    let rig = rig(rank)?;
+    let own = rig.ep.name()?;
+    let names = rig.exchange(&own)?;
+    let is_refused = |to: usize| {
+        let is_outsider = (to == OUTSIDER) != (rank.index == OUTSIDER);
+        is_outsider && names.get(to).is_some_and(|name| are_apart(name, &own))
+    };
+    let peers: Vec<(usize, u64)> = (0..names.len())
+        .filter(|to| *to != rank.index)
+        .map(|to| Ok((to, rig.av.insert(names.get(to).map_or(&own, |name| name))?)))
+        .collect::<Outcome<_>>()?;
+    let (done, text) = sandbox::stderr_of(|| -> Outcome {
+        for (to, addr) in &peers {
+            // A short message without a key is complete before it is refused.
+            let short = if rank.index == OUTSIDER && key == "none" { None } else { Some(8) };
+            for size in short.into_iter().chain([100_000, 100_000]) {
+                if is_refused(*to) {
+                    let send = || rig.ep.tsend(Buf::new(size), *addr, 7, 3);
+                    check_eq!(rig.failure(&rig.tx, 3, send)?, Errno::ECONNREFUSED);
+                }
+            }
+        }
+        rig.barrier()?;
+        let others = || peers.iter().filter(|(to, _)| !is_refused(*to));
+        for (_, addr) in others() {
+            rig.post(|| rig.ep.trecv(Buf::new(5000), *addr, 1, 0, 1))?;
+            rig.post(|| rig.ep.tsend(Buf::new(5000), *addr, 1, 2))?;
+        }
+        for _ in others() {
+            check_eq!(rig.received(1)?.len, 5000);
+            rig.sent(2)?;
+        }
+        rig.barrier()
+    })?;
+    done?;
+    for (to, _) in &peers {
+        let of_peer = names.get(*to).and_then(|name| Some((name.get(2..4)?, name.get(4..8)?)));
+        let Some((&[high, low], &[a, b, c, d])) = of_peer else {
+            return Err(Fail::here("a short name"));
+        };
+        let name = format!("{a}.{b}.{c}.{d}:{} over ", u16::from_be_bytes([high, low]));
+        let lines = text.lines().filter(|line| line.contains(&name)).count();
+        check_eq!(lines, usize::from(is_refused(*to)), "{name}: {text}");
+    }
+    let refusals = peers.iter().filter(|(to, _)| is_refused(*to)).count();
+    check_eq!(text.matches("FI_SCIF_NET_KEY").count(), refusals, "{text}");
+    check!(!text.contains("sesame"), "the log has a key: {text}");
+    rig.barrier()
 }
 
 /// Tests that a process may exit with open objects, while a message of its own is under way. The

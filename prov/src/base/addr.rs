@@ -27,7 +27,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use scif::{PortId, TransportKind};
 
 use crate::base::attr::MAX_CONTEXTS;
-use crate::base::env::{NetChoice, env};
+use crate::base::env::env;
+use crate::base::net_settings::NetChoice;
 
 /// Length of an address in bytes: `sizeof(struct sockaddr_in)`.
 pub(crate) const ADDR_LEN: usize = 16;

@@ -18,6 +18,7 @@ use scif::{MapPolicy, TransportKind};
 
 use crate::base::host;
 use crate::base::log::{Subsys, warn};
+use crate::base::net_settings::{NetChoice, NetSettings};
 
 /// Settings: the defaults of the table, or the values of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,63 +56,6 @@ pub(crate) struct Settings {
     /// Maximum number of bytes that the process keeps in unexpected messages.
     pub(crate) unexpected_max: usize,
     pub(crate) net: NetSettings,
-}
-
-/// Settings of the network to other hosts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct NetSettings {
-    /// Provider of libfabric that carries messages.
-    pub(crate) choice: NetChoice,
-    /// Time for which refusals of the network are tolerated.
-    pub(crate) timeout_ns: u64,
-    /// Time for which pings may stay unanswered; 0 for no limit.
-    pub(crate) silence_ns: u64,
-}
-
-/// Network to other hosts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum NetChoice {
-    #[default]
-    None,
-    /// The first of `tcp` and `net` that libfabric has, for a job that spans hosts. Within one host
-    /// the settings have `None` instead.
-    Auto,
-    /// The provider of this name alone. A layered one has two parts, such as `tcp;ofi_rxm`.
-    Named(&'static [&'static CStr]),
-}
-
-/// Longest name of a provider, in bytes. A longer one is refused as a misspelt setting.
-const PROVIDER_NAME_MAX: usize = 48;
-
-impl NetChoice {
-    /// Returns the names of the providers to try, in order.
-    pub(crate) fn providers(self) -> &'static [&'static CStr] {
-        match self {
-            NetChoice::None => &[],
-            NetChoice::Auto => &[c"tcp", c"net"],
-            NetChoice::Named(name) => name,
-        }
-    }
-
-    /// Returns the choice of a provider by its name; `None` if no provider can have it.
-    fn named(text: &str) -> Option<NetChoice> {
-        let is_part = |part: &str| {
-            let mut bytes = part.bytes();
-            bytes.next().is_some_and(|first| first.is_ascii_alphabetic())
-                && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-')
-        };
-        if text.len() > PROVIDER_NAME_MAX || !text.split(';').all(is_part) {
-            return None;
-        }
-        // Settings are read once in a process, and live as long.
-        let name: &'static CStr = Box::leak(CString::new(text).ok()?.into_boxed_c_str());
-        Some(NetChoice::Named(Box::leak(Box::new([name]))))
-    }
-
-    /// Replaces `Auto` by `None` unless the job spans hosts.
-    fn settle(self, spans_hosts: impl FnOnce() -> bool) -> NetChoice {
-        if self == NetChoice::Auto && !spans_hosts() { NetChoice::None } else { self }
-    }
 }
 
 /// Whether `FI_PROVIDER` excludes a provider (`^NAME,...`).
@@ -167,6 +111,8 @@ enum ParamKind {
     Transport(fn(&mut Settings) -> &mut TransportKind),
     /// Network to other hosts.
     Net(fn(&mut Settings) -> &mut NetChoice),
+    /// Key of the job, which no line of the log contains.
+    NetKey(fn(&mut Settings) -> &mut NetSettings),
     /// Number of bytes, with K, M or G for powers of 1024, or `auto`: [`EAGER_AUTO`].
     Size(fn(&mut Settings) -> &mut usize),
     /// Number of bytes as for [`ParamKind::Size`], or `auto`: a quarter of the memory that the
@@ -310,6 +256,14 @@ static TABLE: &[Param] = &[
                FI_SCIF_TRANSPORT=soft, not for scalable endpoints",
     },
     Param {
+        name: c"net_key",
+        kind: ParamKind::NetKey(|env| &mut env.net),
+        default: "none",
+        help: "Key of the job, a text that all processes have. Peers on other hosts with another \
+               key, or without one, are refused. 'none': everybody who reaches an endpoint can \
+               connect to it",
+    },
+    Param {
         name: c"net_timeout",
         kind: ParamKind::Time(|env| &mut env.net.timeout_ns),
         default: "2s",
@@ -385,13 +339,19 @@ fn query(param: &Param) -> ParamAnswer {
         | ParamKind::Map(_)
         | ParamKind::Rma(_)
         | ParamKind::Net(_)
+        | ParamKind::NetKey(_)
         | ParamKind::Size(_)
         | ParamKind::Memory(_)
         | ParamKind::Time(_) => FI_PARAM_STRING,
     };
     let help =
         CString::new(format!("{} (default: {})", param.help, param.default)).unwrap_or_default();
-    answer_of(host::param(param.name, kind, &help), || std::env::var_os(variable(param)))
+    let environment = || std::env::var_os(variable(param));
+    if matches!(param.kind, ParamKind::NetKey(_)) {
+        host::define_secret(param.name, kind, &help);
+        return answer_of(Err(FI_ENOSYS), environment);
+    }
+    answer_of(host::param(param.name, kind, &help), environment)
 }
 
 fn answer_of(
@@ -500,6 +460,7 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
                     .ok_or("'auto', 'none' or the name of a provider such as 'tcp'")?,
             }
         }
+        ParamKind::NetKey(field) => field(env).set_key(text),
         ParamKind::Size(field) => {
             *field(env) = match text {
                 _ if text.eq_ignore_ascii_case("auto") => EAGER_AUTO,
@@ -566,7 +527,10 @@ fn parse_time(text: &str) -> Option<u64> {
 mod tests {
     use std::cell::RefCell;
 
+    use scif::JobKey;
+
     use super::*;
+    use crate::base::net_settings::PROVIDER_NAME_MAX;
 
     /// Checks that the manual page has every parameter with its default, and no other.
     #[test]
@@ -628,6 +592,7 @@ mod tests {
             (3_000_000_000, 10_000_000_000)
         );
         assert_eq!((env.net.timeout_ns, env.net.silence_ns), (2_000_000_000, 0));
+        assert_eq!(env.net.key, None);
     }
 
     #[test]
@@ -641,6 +606,7 @@ mod tests {
             ("mr_close_timeout", "2 s"),
             ("net_timeout", "5s"),
             ("net_silence", "90s"),
+            ("net_key", " some words "),
             ("transport", "Kernel"),
             ("mr_migrate", "Auto"),
             ("map", "Auto"),
@@ -655,6 +621,8 @@ mod tests {
         assert_eq!(env.unexpected_max, 64 << 20);
         assert_eq!((env.connect_timeout_ns, env.mr_close_timeout_ns), (200_000_000, 2_000_000_000));
         assert_eq!((env.net.timeout_ns, env.net.silence_ns), (5_000_000_000, 90_000_000_000));
+        assert_eq!(env.net.key, JobKey::new("some words"));
+        assert!(!format!("{env:?}").contains("words"), "no log has the key");
     }
 
     #[test]
@@ -672,21 +640,6 @@ mod tests {
             complaints,
             ["STATS", "PEER_DEATH", "EAGER_SIZE", "PROCESS_VM", "CONNECT_TIMEOUT", "TRANSPORT"]
         );
-    }
-
-    const TCP: NetChoice = NetChoice::Named(&[c"tcp"]);
-
-    #[test]
-    fn a_network_is_chosen_for_jobs_of_several_hosts() {
-        let (env, complaints) = with(&[("net", "Auto")]);
-        assert_eq!((env.net.choice, complaints.len()), (NetChoice::Auto, 0));
-        for (choice, within, across) in [
-            (NetChoice::Auto, NetChoice::None, NetChoice::Auto),
-            (NetChoice::None, NetChoice::None, NetChoice::None),
-            (TCP, TCP, TCP),
-        ] {
-            assert_eq!((choice.settle(|| false), choice.settle(|| true)), (within, across));
-        }
     }
 
     #[test]

@@ -94,6 +94,14 @@ pub(crate) fn param(name: &CStr, kind: fi_param_type, help: &CStr) -> Result<Par
     })
 }
 
+/// Registers a parameter with the host, whose value the host does not read: it would log it.
+pub(crate) fn define_secret(name: &CStr, kind: fi_param_type, help: &CStr) {
+    with(|state| {
+        let (host, provider) = state.caller.as_ref()?;
+        host.param_define(provider, name, kind, help).ok().map(|_| ())
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

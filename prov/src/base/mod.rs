@@ -12,5 +12,6 @@ pub(crate) mod env;
 pub(crate) mod errno;
 pub(crate) mod host;
 pub(crate) mod log;
+pub(crate) mod net_settings;
 pub(crate) mod reason;
 pub(crate) mod resolve;

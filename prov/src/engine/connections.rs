@@ -415,7 +415,10 @@ pub(crate) fn on_conn_lost(ep: &mut Endpoint, env: &mut Env<'_>, conn: ConnId, r
     let (id, was_met) = (p.id, p.state.was_up());
     let connect_errno = if was_met { None } else { refusal_errno(reason) };
     if let Some(err) = connect_errno {
-        crate::base::log::connect_failed(id, &reason, err);
+        // The network logs it for each peer.
+        if reason != Reason::Refused(Refusal::Key) {
+            crate::base::log::connect_failed(id, &reason, err);
+        }
     }
     if sent_on_it {
         let refused = matches!(reason, Reason::Refused(_)) && !was_met;
@@ -458,7 +461,9 @@ pub(crate) fn end_all(ep: &mut Endpoint, env: &mut Env<'_>, reason: Reason) {
 fn refusal_errno(reason: Reason) -> Option<Errno> {
     match reason {
         Reason::Denied => Some(fi::FI_EACCES),
-        Reason::Refused(Refusal::Version | Refusal::Resources) => Some(fi::FI_ECONNREFUSED),
+        Reason::Refused(Refusal::Version | Refusal::Resources | Refusal::Key) => {
+            Some(fi::FI_ECONNREFUSED)
+        }
         _ => None,
     }
 }

@@ -129,7 +129,8 @@ fn meet_source(ep: &mut Endpoint, source: &mut Unmet, now: u64, made: &mut Vec<C
             return false;
         }
         Err(Error::Refused(_)) => refused = true,
-        Err(Error::Unanswered(_)) => {}
+        // The network logs refusals.
+        Err(Error::Unanswered(_) | Error::Rejected { .. }) => {}
         Err(error) => crate::base::log::connect_failed(id, &error, errno(&error)),
     }
     source.slow_down();

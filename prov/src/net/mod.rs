@@ -21,6 +21,7 @@ use scif::Maker;
 use crate::base::addr::{ADDR_LEN, Addr};
 use crate::base::errno::{self, Errno};
 use crate::base::log::{Subsys, info, warn};
+use crate::base::net_settings::NetChoice;
 use crate::base::{env, host};
 pub(crate) use wire::EndpointWire;
 
@@ -379,7 +380,7 @@ pub(crate) fn chosen(node: &scif::Node) -> &'static [&'static CStr] {
     }
     let Some(why) = why_ignored(node) else { return providers };
     // The user has not asked for one.
-    if env::env().net.choice == env::NetChoice::Auto {
+    if env::env().net.choice == NetChoice::Auto {
         return &[];
     }
     static LOGGED: std::sync::Once = std::sync::Once::new();

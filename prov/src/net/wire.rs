@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::{
-    MESSAGE_MAX, Maker, NetWire, PeerLimits, ReadPosted, ReadSupport, WireEvent, WireMemory,
-    WirePeer,
+    JobKey, MESSAGE_MAX, Maker, NetWire, PeerLimits, ReadPosted, ReadSupport, WireEvent,
+    WireMemory, WirePeer,
 };
 use scif_ring::copy::Mem;
 
@@ -402,6 +402,10 @@ impl NetWire for EndpointWire {
     fn limits(&self) -> PeerLimits {
         let limits = env::env().net;
         PeerLimits { refused_ns: limits.timeout_ns, silent_ns: limits.silence_ns }
+    }
+
+    fn key(&self) -> Option<JobKey> {
+        env::env().net.key
     }
 
     fn peer(&mut self, name: SocketAddrV4) -> scif::Result<WirePeer> {

@@ -116,7 +116,9 @@ fn connect(ep: &mut Endpoint, peer: PeerId) -> Option<ConnId> {
                 Error::Refused(_) => 0,
                 other => crate::base::errno::errno(other),
             };
-            if p.state.on_connect_failed(now, connect_errno) && connect_errno != 0 {
+            // The network logs refusals for each peer.
+            let is_logged = matches!(error, Error::Rejected { .. });
+            if p.state.on_connect_failed(now, connect_errno) && connect_errno != 0 && !is_logged {
                 crate::base::log::connect_failed(p.id, &error, connect_errno);
             }
             let (id, waited) = (p.id, p.state.failing_for(now));

@@ -117,6 +117,9 @@ pub(crate) fn look_for_peer(ep: &mut Endpoint, now: u64, limit: u64) -> Option<C
 fn on_connect_failed(ep: &mut Endpoint, env: &mut Env<'_>, error: &Error) {
     let Some(cm) = &mut ep.cm else { return };
     if !cm.repeats(error, scif::now_ns(), crate::base::env::env().connect_timeout_ns) {
+        // The other host has not answered in time.
+        let unanswered = Error::Refused(cm.to);
+        let error = if *error == Error::Again { &unanswered } else { error };
         log_unreachable(ep, error);
         fail(ep, env, errno::errno(error), Vec::new());
     }
@@ -127,6 +130,8 @@ fn on_connect_failed(ep: &mut Endpoint, env: &mut Env<'_>, error: &Error) {
 fn log_unreachable(ep: &Endpoint, error: &Error) {
     match error {
         Error::Refused(id) => peer_conn::log_no_listener(ep, *id, None),
+        // The network logs it for each peer.
+        Error::Rejected { .. } => {}
         error => {
             let to = ep.cm.as_ref().map(|cm| cm.to).unwrap_or_default();
             crate::base::log::connect_failed(to, error, errno::errno(error));

@@ -82,11 +82,12 @@ impl Cm {
     }
 
     /// Whether an attempt to connect that failed with `error` is repeated. An attempt that is never
-    /// answered, as over a driver, is given up `limit` nanoseconds after its first such error.
+    /// answered, as over a driver or by another host, is given up `limit` nanoseconds after its
+    /// first such error.
     pub(crate) fn repeats(&mut self, error: &Error, now: u64, limit: u64) -> bool {
         match error {
-            Error::Again => true,
-            Error::Unanswered(_) => !self.is_unanswered(now, limit),
+            Error::Again if !self.is_abroad() => true,
+            Error::Again | Error::Unanswered(_) => !self.is_unanswered(now, limit),
             _ => false,
         }
     }
@@ -123,6 +124,11 @@ mod tests {
         ];
         for (error, now, repeats) in rows {
             assert_eq!(cm.repeats(&error, now, LIMIT), repeats, "{error} at {now}");
+        }
+        let mut abroad = Cm::new();
+        abroad.to = PortId { place: 1, ..to };
+        for (now, repeats) in [(10, true), (9 + LIMIT, true), (10 + LIMIT, false)] {
+            assert_eq!(abroad.repeats(&Error::Again, now, LIMIT), repeats, "at {now}");
         }
     }
 }

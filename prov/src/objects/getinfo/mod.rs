@@ -22,9 +22,10 @@ use libfabric_sys::{FI_EINVAL, FI_ENODATA, FI_ENOMEM, FI_NUMERICHOST, FI_SOURCE,
 use crate::base::addr::{Addr, AddrError, LocalHost};
 use crate::base::attr::OFFERS;
 use crate::base::entry::{guard_int, put, string};
-use crate::base::env::{self, NetChoice};
+use crate::base::env;
 use crate::base::errno::Errno;
 use crate::base::log::{Subsys, info};
+use crate::base::net_settings::NetChoice;
 use crate::base::{host, reason, resolve};
 use hints::Hints;
 use shape::{Addrs, InfoParts};

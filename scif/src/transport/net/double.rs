@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use scif_ring::Mem;
 
+use super::key::JobKey;
 use super::mux::NetMux;
 use super::wire::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::carried::{CarriedOp, OpDecoder};
@@ -62,6 +63,8 @@ pub(super) struct NetState {
     pub(super) named: usize,
     /// Limit for unanswered pings of ends that are made later; 0 for none.
     pub(super) silent_ns: u64,
+    /// Key of ends that are made later.
+    pub(super) key: Option<JobKey>,
     /// Memory that can be read, by key.
     pub(super) exposed: HashMap<u64, Mem>,
     keys: u64,
@@ -81,7 +84,8 @@ impl NetDouble {
     /// Returns the end with that name.
     pub(super) fn end(&self, name: SocketAddrV4) -> Box<dyn NetWire> {
         self.state().ends.insert(name, EndInbox::default());
-        Box::new(EndDouble { net: self.clone(), name, peers: Vec::new() })
+        let key = self.state().key;
+        Box::new(EndDouble { net: self.clone(), name, key, peers: Vec::new() })
     }
 
     /// Returns the connections over the end with that name.
@@ -118,6 +122,7 @@ impl NetDouble {
 struct EndDouble {
     net: NetDouble,
     name: SocketAddrV4,
+    key: Option<JobKey>,
     /// Names of peers, and the number of their uses.
     peers: Vec<(SocketAddrV4, usize)>,
 }
@@ -134,6 +139,10 @@ impl NetWire for EndDouble {
     fn limits(&self) -> PeerLimits {
         let silent_ns = self.net.state().silent_ns;
         PeerLimits { refused_ns: 2_000_000_000, silent_ns }
+    }
+
+    fn key(&self) -> Option<JobKey> {
+        self.key
     }
 
     fn peer(&mut self, name: SocketAddrV4) -> error::Result<WirePeer> {

@@ -11,12 +11,14 @@ use scif_ring::layout::{BODY_MAX, HEAD_MAX, LAYOUT};
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
+use super::key::{KeyProof, NONCE};
 use super::wire::{LONG_BODY_MAX, MESSAGE_MAX};
 use crate::addr::PortId;
 use crate::error::Refusal;
 
-/// Version of messages. A peer with another one is refused.
-pub(super) const VERSION: u16 = 3;
+/// Version of messages. A peer with another one is refused. All versions have the same
+/// [`FrameHead`], the same kinds of greetings and refusals, and the same first bytes of a greeting.
+pub(super) const VERSION: u16 = 4;
 /// First bytes of a greeting.
 const MAGIC: [u8; 4] = *b"ScNe";
 /// Number in a greeting that shows the byte order of its sender.
@@ -37,7 +39,10 @@ pub(super) enum FrameKind {
     Greeting,
     /// First message of an acceptor.
     Welcome,
-    /// Answer to a greeting that is not accepted.
+    /// Answer to a greeting with a proof of the key: the nonce of the acceptor, for another proof.
+    /// Its sequence number has no meaning.
+    Challenge,
+    /// Answer to a greeting that is not accepted. For another version it contains a greeting.
     Refusal(Refusal),
     Records,
     /// One record with a long body.
@@ -60,7 +65,15 @@ impl FrameKind {
     pub(super) fn permits(self, content: &[u8]) -> bool {
         match self {
             FrameKind::Records | FrameKind::LongRecord => true,
-            FrameKind::Greeting | FrameKind::Ping => NetGreeting::decode(content).is_some(),
+            FrameKind::Greeting => {
+                NetGreeting::decode(content).is_some_and(|(_, rest)| proof_of(rest).is_some())
+            }
+            FrameKind::Ping => NetGreeting::decode(content).is_some_and(|(_, r)| r.is_empty()),
+            FrameKind::Welcome => proof_of(content).is_some(),
+            FrameKind::Challenge => content.len() == NONCE,
+            FrameKind::Refusal(Refusal::Version) => {
+                content.is_empty() || NetGreeting::decode(content).is_some()
+            }
             _ => content.is_empty(),
         }
     }
@@ -87,9 +100,11 @@ impl FrameHead {
         let (kind, code) = match kind {
             FrameKind::Greeting => (b'G', 0),
             FrameKind::Welcome => (b'W', 0),
+            FrameKind::Challenge => (b'H', 0),
             FrameKind::Refusal(Refusal::Closed) => (b'N', 1),
             FrameKind::Refusal(Refusal::Version) => (b'N', 2),
             FrameKind::Refusal(Refusal::Resources) => (b'N', 3),
+            FrameKind::Refusal(Refusal::Key) => (b'N', 4),
             FrameKind::Records => (b'D', 0),
             FrameKind::LongRecord => (b'L', 0),
             FrameKind::Credit => (b'C', 0),
@@ -130,9 +145,11 @@ impl FrameHead {
         Some(match (self.kind, self.code) {
             (b'G', 0) => FrameKind::Greeting,
             (b'W', 0) => FrameKind::Welcome,
+            (b'H', 0) => FrameKind::Challenge,
             (b'N', 1) => FrameKind::Refusal(Refusal::Closed),
             (b'N', 2) => FrameKind::Refusal(Refusal::Version),
             (b'N', 3) => FrameKind::Refusal(Refusal::Resources),
+            (b'N', 4) => FrameKind::Refusal(Refusal::Key),
             (b'D', 0) => FrameKind::Records,
             (b'L', 0) => FrameKind::LongRecord,
             (b'C', 0) => FrameKind::Credit,
@@ -165,7 +182,7 @@ pub(super) fn open(message: &[u8]) -> Option<(FrameHead, &[u8])> {
     (rest.len() == head.len.get() as usize).then_some((head, rest))
 }
 
-/// Content of a greeting.
+/// Content of a greeting, behind which the proof of a key may follow.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct NetGreeting {
@@ -194,12 +211,13 @@ impl NetGreeting {
         }
     }
 
-    /// Returns the greeting; `None` for bytes that are no greeting of any version.
-    pub(super) fn decode(bytes: &[u8]) -> Option<NetGreeting> {
-        let greeting = NetGreeting::read_from_bytes(bytes).ok()?;
+    /// Returns the greeting and what follows it; `None` for bytes that are no greeting of any
+    /// version.
+    pub(super) fn decode(bytes: &[u8]) -> Option<(NetGreeting, &[u8])> {
+        let (greeting, rest) = NetGreeting::read_from_prefix(bytes).ok()?;
         let name = greeting.name();
         let valid = greeting.magic == MAGIC && name.port() != 0 && !name.ip().is_unspecified();
-        valid.then_some(greeting)
+        valid.then_some((greeting, rest))
     }
 
     /// Returns the name of the sender.
@@ -212,26 +230,28 @@ impl NetGreeting {
         PortId::abroad(self.node.get(), self.name())
     }
 
-    /// Whether both sides understand each other; logs the reason if not.
-    pub(super) fn is_understood(&self) -> bool {
-        let from = self.name();
+    /// Returns the difference between both sides and a remedy, if they do not understand each
+    /// other.
+    pub(super) fn difference(&self) -> Option<String> {
         let (version, layout) = (self.version.get(), self.layout.get());
         if self.order != ORDER {
-            log::warn!(
-                "the endpoint at {from} has another byte order and was refused: run the job on \
-                 hosts of one kind"
-            );
-            return false;
+            return Some("it has another byte order. Run the job on hosts of one kind".to_owned());
         }
-        if (version, layout) != (VERSION, LAYOUT) {
-            log::warn!(
-                "the endpoint at {from} has network version {version} with layout {layout:#x} and \
-                 was refused, ours is {VERSION} with {LAYOUT:#x}: install one version on all hosts"
-            );
-            return false;
-        }
-        true
+        ((version, layout) != (VERSION, LAYOUT)).then(|| {
+            format!(
+                "it has network version {version} with layout {layout:#x}, this process has \
+                 {VERSION} with {LAYOUT:#x}. Install one version on all hosts"
+            )
+        })
     }
+}
+
+/// Returns the proof behind a greeting, if there is one; `None` for other bytes.
+pub(super) fn proof_of(rest: &[u8]) -> Option<Option<KeyProof>> {
+    if rest.is_empty() {
+        return Some(None);
+    }
+    KeyProof::read_from_bytes(rest).ok().map(Some)
 }
 
 /// A record in a message.
@@ -285,9 +305,11 @@ mod tests {
         let kinds = [
             FrameKind::Greeting,
             FrameKind::Welcome,
+            FrameKind::Challenge,
             FrameKind::Refusal(Refusal::Closed),
             FrameKind::Refusal(Refusal::Version),
             FrameKind::Refusal(Refusal::Resources),
+            FrameKind::Refusal(Refusal::Key),
             FrameKind::Records,
             FrameKind::LongRecord,
             FrameKind::Credit,
@@ -318,17 +340,25 @@ mod tests {
     fn a_greeting_names_its_sender_and_others_are_refused() {
         let name = SocketAddrV4::new([10, 77, 0, 3].into(), 43697);
         let good = NetGreeting::new(2, name);
-        assert_eq!(NetGreeting::decode(good.as_bytes()), Some(good));
-        assert!(good.is_understood());
+        assert_eq!(NetGreeting::decode(good.as_bytes()), Some((good, &[][..])));
+        assert_eq!(good.difference(), None);
         assert_eq!((good.name(), good.sender()), (name, PortId::abroad(2, name)));
-        for other in [
-            NetGreeting { version: (VERSION + 1).into(), ..good },
-            NetGreeting { layout: (LAYOUT - 1).into(), ..good },
-            NetGreeting { order: [ORDER[3], ORDER[2], ORDER[1], ORDER[0]], ..good },
+        let order = [ORDER[3], ORDER[2], ORDER[1], ORDER[0]];
+        for (other, words) in [
+            (NetGreeting { version: (VERSION + 1).into(), ..good }, vec![VERSION + 1, VERSION]),
+            (NetGreeting { layout: (LAYOUT - 1).into(), ..good }, vec![VERSION]),
+            (NetGreeting { order, ..good }, vec![]),
         ] {
-            assert_eq!(NetGreeting::decode(other.as_bytes()), Some(other));
-            assert!(!other.is_understood());
+            // What follows belongs to the other version.
+            let mut bytes = other.as_bytes().to_vec();
+            bytes.extend(b"tail");
+            assert_eq!(NetGreeting::decode(&bytes), Some((other, &b"tail"[..])));
+            let text = other.difference().unwrap();
+            assert!(words.iter().all(|word| text.contains(&word.to_string())), "{text}");
         }
+        assert_eq!(proof_of(&[]), Some(None));
+        assert_eq!(proof_of(b"tail"), None);
+        assert!(proof_of(&[7; size_of::<KeyProof>()]).is_some_and(|proof| proof.is_some()));
         for bad in [
             NetGreeting { magic: *b"ScKe", ..good },
             NetGreeting { port: 0.into(), ..good },

@@ -43,6 +43,10 @@ impl Handshake {
         }
     }
 
+    pub(super) fn side(&self) -> Side {
+        self.side
+    }
+
     /// Whether the first message is to be sent, for the first time or again.
     pub(super) fn is_due(&self) -> bool {
         self.is_due
@@ -100,6 +104,11 @@ impl Handshake {
         }
     }
 
+    /// Makes the greeting due again, for a proof that the peer asks for.
+    pub(super) fn prove(&mut self) {
+        self.is_due |= !self.may_send();
+    }
+
     /// Makes a lost greeting due. Returns false if it was sent too often, or more may be lost.
     pub(super) fn retry(&mut self) -> bool {
         let may_retry = self.side == Side::Opener && (self.is_due || self.is_repeating());
@@ -152,6 +161,18 @@ mod tests {
         assert!(opener.may_send() && !opener.is_due() && !opener.is_repeating());
         assert!(opener.is_repeated(FrameKind::Welcome));
         assert!(!opener.note_greeting(), "an opener expects none");
+    }
+
+    #[test]
+    fn a_greeting_is_sent_again_with_a_proof() {
+        let mut opener = Handshake::new(Side::Opener);
+        opener.take_due();
+        opener.note_taken(7);
+        opener.prove();
+        assert_eq!(opener.take_due(), Some(FrameKind::Greeting));
+        opener.note_answer();
+        opener.prove();
+        assert!(!opener.is_due());
     }
 
     #[test]

@@ -34,7 +34,7 @@ const ID: ConnId = ConnId { index: 0, generation: 1 };
 /// Size in bytes of a greeting.
 const GREETING: usize = size_of::<NetGreeting>();
 /// Letters of all kinds of messages.
-const KINDS: &[u8] = b"GWNDLCPUBR";
+const KINDS: &[u8] = b"GWHNDLCPUBR";
 
 fn name(host: u8) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 1, 3, host), 70 + u16::from(host))
@@ -133,7 +133,7 @@ impl FaultStage {
         let [mut a, mut b] = [0, 1].map(|host| net.mux(name(host)).unwrap());
         let (token, segment) = a.connect(PortId::abroad(0, name(1)), ID).unwrap();
         b.poll(&mut Vec::new());
-        let (_, _, accepted) = b.accept(ID).unwrap();
+        let accepted = b.accept(ID).unwrap().segment;
         let opener = Views::new(segment, Side::Opener).unwrap();
         let acceptor = Views::new(accepted, Side::Acceptor).unwrap();
         let side = |number, mux, views| OwnerSide {
@@ -241,9 +241,9 @@ fn check_service(from: &mut NetMux, to: &mut NetMux, at: SocketAddrV4) {
         from.flush(token);
         from.poll(&mut Vec::new());
         to.poll(&mut Vec::new());
-        while let Some((accepted, _, segment)) = to.accept(id) {
-            if accepted == token {
-                rx = Some(Views::new(segment, Side::Acceptor).unwrap().rx);
+        while let Some(accepted) = to.accept(id) {
+            if accepted.token == token {
+                rx = Some(Views::new(accepted.segment, Side::Acceptor).unwrap().rx);
             }
         }
         if let Some(record) = rx.as_mut().and_then(|rx| rx.peek().unwrap()) {
@@ -402,8 +402,8 @@ proptest! {
             prop_assert_eq!(rest.len() + HEAD, bytes.len());
             let _ = (head.kind(), head.token(), head.sequence(), head.credit());
         }
-        if let Some(greeting) = NetGreeting::decode(&bytes) {
-            prop_assert!(greeting.name().port() != 0);
+        if let Some((greeting, rest)) = NetGreeting::decode(&bytes) {
+            prop_assert!(greeting.name().port() != 0 && within(rest));
         }
         let mut rest = &bytes[..];
         while let Some((record, size)) = next_record(rest) {

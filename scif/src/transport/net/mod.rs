@@ -15,13 +15,18 @@ mod frame;
 mod handshake;
 #[cfg(test)]
 mod hostile;
+mod key;
+#[cfg(test)]
+mod key_tests;
 mod link;
 #[cfg(test)]
 mod long_tests;
 mod mux;
 mod outside;
+mod pending;
 mod port;
 mod reads;
+mod replies;
 mod resting;
 mod stream;
 #[cfg(test)]
@@ -30,6 +35,7 @@ mod watch;
 mod window;
 mod wire;
 
+pub use key::JobKey;
 pub(crate) use port::NetPort;
 pub use wire::{
     BODY_OUTSIDE, LONG_BODY_MAX, MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer,

@@ -5,9 +5,8 @@
 //! can send a greeting under any name. A random token of 64 bits in each message keeps others out
 //! of a connection.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::net::SocketAddrV4;
 use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt};
@@ -15,9 +14,12 @@ use scif_ring::{BELL_BYTES, Mem};
 use zerocopy::IntoBytes;
 
 use super::dead_names::DeadNames;
-use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, begin, open, seal};
+use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, begin, open, proof_of, seal};
+use super::key::{KeyCheck, OwnKey};
 use super::outside::OutsideBodies;
+use super::pending::{PendingConnects, PendingState};
 use super::reads::NetReads;
+use super::replies::{StrayReplies, StrayReply};
 use super::resting::{PageRelease, RestingList};
 use super::stream::NetStream;
 use super::wire::{NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
@@ -35,13 +37,20 @@ use crate::transport::{CloseKind, LinkUpdate, Remote};
 
 /// Maximum number of connections that wait to be accepted; further ones are refused.
 const BACKLOG: usize = 4096;
-/// Maximum number of names without a connection that get answers. Each takes memory in the address
-/// vector of the network until the endpoint closes. Peers at further names wait until their own
-/// timeout.
-const ANSWERED_MAX: usize = 1024;
 /// Time in nanoseconds after the last message for which more are expected. A longer one slows
 /// traffic inside the host, a shorter one delays answers of peers that compute in between.
 const EXPECT_NS: u64 = 200_000;
+
+/// Connection that was accepted.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub(super) token: u64,
+    pub(super) peer: PortId,
+    /// Side of this process.
+    pub(super) side: Side,
+    /// Memory of its rings.
+    pub(super) segment: Arc<Mapping>,
+}
 
 /// State of a port over a network.
 #[derive(Debug)]
@@ -62,12 +71,11 @@ struct StreamTable {
     listed: Vec<u64>,
     /// Connections to accept.
     requests: VecDeque<u64>,
-    /// Greetings that are answered with a refusal.
-    refused: Vec<(SocketAddrV4, u64, Refusal)>,
-    /// Pings of connections that do not exist here, to be answered.
-    unknown: Vec<(SocketAddrV4, u64)>,
-    /// Names that got one of these answers.
-    answered: HashSet<SocketAddrV4>,
+    /// Replies to messages of no connection.
+    replies: StrayReplies,
+    key: OwnKey,
+    /// Connections of this side whose peers have not proved the key.
+    pending: PendingConnects,
     dead: DeadNames,
     /// Connections with changes.
     ready: Vec<u64>,
@@ -82,7 +90,7 @@ impl NetMux {
     pub(super) fn new(wire: Box<dyn NetWire>, decoder: OpDecoder, node: u16) -> Result<NetMux> {
         let bell = Arc::new(Mapping::private(BELL_BYTES).map_err(Error::os("mmap"))?);
         bell.bell()?.set_sleeping(true);
-        let table = StreamTable::new(wire.limits(), Tally::new(decoder));
+        let table = StreamTable::new(&*wire, Tally::new(decoder));
         Ok(NetMux { wire, node, bell, table })
     }
 
@@ -91,17 +99,102 @@ impl NetMux {
     }
 
     /// Begins a connection to `dst`; returns its token and the memory of its rings.
+    ///
+    /// # Errors
+    /// With a key `Again`, until the peer has proved that it has the key too.
     pub(super) fn connect(&mut self, dst: PortId, id: ConnId) -> Result<(u64, Arc<Mapping>)> {
+        if let Some(token) = self.table.pending.token(dst) {
+            return self.claim((token, dst), id);
+        }
+        let refusal = dst.network_name().and_then(|to| self.table.replies.refusal(to, now_ns()));
+        if let Some(refusal) = refusal {
+            return Err(Error::Rejected { port: dst, refusal });
+        }
         self.reach(dst)?;
+        let is_proved = self.table.key.is_required();
+        let begun = self.begin(dst, (!is_proved).then_some(id))?;
+        if is_proved {
+            self.table.pending.add(dst, begun.0);
+            return Err(Error::Again);
+        }
+        Ok(begun)
+    }
+
+    fn begin(&mut self, dst: PortId, id: Option<ConnId>) -> Result<(u64, Arc<Mapping>)> {
         let token = new_token();
-        let mut stream = NetStream::new((token, dst), Side::Opener, self.table.limits)?;
-        stream.id = Some(id);
+        let key = self.table.key.of_opener(token, self.wire.name());
+        let mut stream = NetStream::new((token, dst), Side::Opener, self.table.limits, key)?;
+        stream.id = id;
         let segment = Arc::clone(&stream.segment);
         stream.flush(&mut *self.wire, self.node, &mut self.table.tally)?;
         self.table.streams.insert(token, stream);
         self.table.list(token);
         self.table.received_ns = now_ns();
         Ok((token, segment))
+    }
+
+    /// Returns a pending connection, once its peer has answered.
+    ///
+    /// # Errors
+    /// The peer has not answered, has refused, or has died.
+    fn claim(&mut self, (token, dst): (u64, PortId), id: ConnId) -> Result<(u64, Arc<Mapping>)> {
+        let Some(stream) = self.table.streams.get_mut(&token) else {
+            self.table.pending.remove(dst);
+            return Err(Error::Again);
+        };
+        if let Some(reason) = stream.changes.end {
+            self.table.pending.remove(dst);
+            self.end_unclaimed(token);
+            return Err(match reason {
+                Reason::Refused(refusal @ (Refusal::Key | Refusal::Version)) => {
+                    Error::Rejected { port: dst, refusal }
+                }
+                Reason::Refused(Refusal::Resources) | Reason::Exhausted => Error::Again,
+                _ => Error::Refused(dst),
+            });
+        }
+        if !stream.changes.up {
+            return Err(Error::Again);
+        }
+        stream.id = Some(id);
+        let segment = Arc::clone(&stream.segment);
+        self.table.pending.remove(dst);
+        self.table.ready.push(token);
+        Ok((token, segment))
+    }
+
+    /// Removes a pending connection that has ended.
+    fn end_unclaimed(&mut self, token: u64) {
+        let Some(stream) = self.table.streams.get(&token) else { return };
+        let (reason, peer) = (stream.changes.end, stream.peer);
+        self.close(token, CloseKind::Abandon);
+        if matches!(reason, Some(Reason::Died | Reason::Orderly)) {
+            self.note_end(peer);
+        }
+    }
+
+    /// Ends the wait of pending connections that nobody asks for. They are accepted like those of
+    /// peers, which may send over them.
+    fn release_unclaimed(&mut self, now: u64) {
+        let StreamTable { pending, streams, .. } = &mut self.table;
+        let unclaimed = pending.take_unclaimed(now, |peer, token| match streams.get(&token) {
+            Some(stream) if stream.changes.end.is_some() => PendingState::Answered,
+            Some(stream) if !stream.changes.up => PendingState::Unanswered,
+            _ if streams.values().any(|s| s.peer == peer && s.id.is_some() && s.is_open()) => {
+                PendingState::Superseded
+            }
+            _ => PendingState::Answered,
+        });
+        for token in unclaimed {
+            let stream = self.table.streams.get_mut(&token);
+            match stream.filter(|stream| stream.changes.end.is_none()) {
+                Some(stream) => {
+                    stream.changes.up = false;
+                    self.table.requests.push_back(token);
+                }
+                None => self.end_unclaimed(token),
+            }
+        }
     }
 
     /// Offers the network a message to a process at the name of a dead one.
@@ -146,12 +239,13 @@ impl NetMux {
         !self.table.requests.is_empty()
     }
 
-    /// Accepts the next connection; returns its token, its peer and the memory of its rings.
-    pub(super) fn accept(&mut self, id: ConnId) -> Option<(u64, PortId, Arc<Mapping>)> {
+    /// Accepts the next connection.
+    pub(super) fn accept(&mut self, id: ConnId) -> Option<Accepted> {
         while let Some(token) = self.table.requests.pop_front() {
             let Some(stream) = self.table.streams.get_mut(&token) else { continue };
             stream.id = Some(id);
-            let accepted = (token, stream.peer, Arc::clone(&stream.segment));
+            let (peer, side) = (stream.peer, stream.side());
+            let accepted = Accepted { token, peer, side, segment: Arc::clone(&stream.segment) };
             if stream.changes.woken || stream.changes.end.is_some() {
                 self.table.ready.push(token);
             }
@@ -168,11 +262,14 @@ impl NetMux {
         if table.resting.is_due() {
             table.release_resting(now_ns());
         }
+        if !self.table.pending.is_empty() {
+            self.release_unclaimed(now_ns());
+        }
         for at in (0..self.table.listed.len()).rev() {
             let Some(token) = self.table.listed.get(at).copied() else { continue };
             self.service(token, at);
         }
-        if !self.table.refused.is_empty() || !self.table.unknown.is_empty() {
+        if !self.table.replies.is_empty() {
             self.answer_all();
         }
         let StreamTable { ready: changed, streams, .. } = &mut self.table;
@@ -183,11 +280,8 @@ impl NetMux {
     /// Answers the greetings and pings that no connection has taken.
     #[cold]
     fn answer_all(&mut self) {
-        for (name, token, refusal) in std::mem::take(&mut self.table.refused) {
-            self.answer_unconnected(name, token, FrameKind::Refusal(refusal));
-        }
-        for (name, token) in std::mem::take(&mut self.table.unknown) {
-            self.answer_unconnected(name, token, FrameKind::Unknown);
+        for answer in self.table.replies.take() {
+            self.answer_unconnected(&answer);
         }
     }
 
@@ -239,21 +333,30 @@ impl NetMux {
         }
     }
 
-    /// Answers a message with a token that no connection has: a refused greeting, or a ping.
-    fn answer_unconnected(&mut self, name: SocketAddrV4, token: u64, answer: FrameKind) {
-        let answered = &mut self.table.answered;
-        if answered.len() >= ANSWERED_MAX && !answered.contains(&name) {
-            log::debug!("answer to {name} was not sent: too many names without a connection");
+    /// Answers a message with a token that no connection has: a greeting that is not accepted, or a
+    /// ping.
+    fn answer_unconnected(&mut self, answer: &StrayReply) {
+        if !self.table.replies.permits(answer) {
             return;
         }
-        answered.insert(name);
-        let Ok(to) = self.wire.peer(name) else { return };
+        let Ok(to) = self.wire.peer(answer.to) else { return };
         let mut message = self.wire.buffer();
-        begin(&mut message, FrameHead::new(answer, token, 0, 0));
+        begin(&mut message, FrameHead::new(answer.kind, answer.token, 0, 0));
+        match answer.kind {
+            FrameKind::Challenge => message.extend(self.table.key.nonce.to_le_bytes()),
+            FrameKind::Refusal(Refusal::Version) => {
+                let own = NetGreeting::new(self.node, self.wire.name());
+                message.extend_from_slice(own.as_bytes());
+            }
+            _ => {}
+        }
         seal(&mut message);
         // A ping is repeated.
         if self.wire.send(to, message).is_err() {
-            log::debug!("answer to {name} was not sent; that peer waits until its own timeout");
+            log::debug!(
+                "answer to {} was not sent; that peer waits until its own timeout",
+                answer.to
+            );
         }
         self.wire.release(to);
     }
@@ -438,15 +541,25 @@ impl NetMux {
         self.flush(token);
     }
 
-    /// Refuses the connections that were not accepted.
+    /// Refuses the connections that were not accepted, and ends those that are pending.
     pub(super) fn refuse_all(&mut self) {
+        for token in self.table.pending.take_all() {
+            self.close(token, CloseKind::Reset);
+        }
         for token in std::mem::take(&mut self.table.requests) {
             let name = self.table.streams.get(&token).and_then(|stream| stream.peer.network_name());
             self.remove(token);
             if let Some(name) = name {
-                self.answer_unconnected(name, token, FrameKind::Refusal(Refusal::Closed));
+                let kind = FrameKind::Refusal(Refusal::Closed);
+                self.answer_unconnected(&StrayReply { to: name, token, kind });
             }
         }
+    }
+
+    /// Returns the number of peers with a line in the log.
+    #[cfg(test)]
+    pub(super) fn logged_names(&self) -> usize {
+        self.table.replies.logged_names()
     }
 
     /// Whether everything is sent, by all connections.
@@ -463,8 +576,12 @@ impl NetMux {
 
     /// Whether the owner may sleep until the network's descriptor is readable.
     pub(super) fn may_sleep(&mut self) -> bool {
-        let StreamTable { listed, ready, requests, .. } = &self.table;
-        listed.is_empty() && ready.is_empty() && requests.is_empty() && self.wire.may_sleep()
+        let StreamTable { listed, ready, requests, pending, .. } = &self.table;
+        listed.is_empty()
+            && ready.is_empty()
+            && requests.is_empty()
+            && pending.are_unanswered()
+            && self.wire.may_sleep()
     }
 }
 
@@ -474,15 +591,15 @@ fn new_token() -> u64 {
 }
 
 impl StreamTable {
-    fn new(limits: PeerLimits, tally: Tally) -> StreamTable {
+    fn new(wire: &dyn NetWire, tally: Tally) -> StreamTable {
         StreamTable {
-            limits,
+            limits: wire.limits(),
             streams: HashMap::new(),
             listed: Vec::new(),
             requests: VecDeque::new(),
-            refused: Vec::new(),
-            unknown: Vec::new(),
-            answered: HashSet::new(),
+            replies: StrayReplies::new(wire.provider()),
+            key: OwnKey::new(wire.key(), new_token()),
+            pending: PendingConnects::new(),
             dead: DeadNames::default(),
             ready: Vec::new(),
             reads: NetReads::default(),
@@ -535,8 +652,8 @@ impl StreamTable {
             }
             // Of a connection that this side has ended, or of a former process.
             if head.kind() == Some(FrameKind::Ping) {
-                if let Some(greeting) = NetGreeting::decode(rest) {
-                    self.unknown.push((greeting.name(), token));
+                if let Some((greeting, _)) = NetGreeting::decode(rest) {
+                    self.replies.push(greeting.name(), token, FrameKind::Unknown);
                 }
             }
             return;
@@ -550,6 +667,10 @@ impl StreamTable {
             stream.receive(head, (message, len), self.received_ns, &mut self.tally)
         {
             stream.end(reason);
+            if let (Reason::Refused(refusal), Some(name)) = (reason, stream.peer.network_name()) {
+                let content = message.get(HEAD..len).unwrap_or_default();
+                self.replies.note_refusal(name, refusal, content, self.received_ns);
+            }
         }
         self.ready.push(token);
         // A credit may let more be sent.
@@ -560,21 +681,24 @@ impl StreamTable {
 
     fn on_greeting(&mut self, head: &FrameHead, rest: &[u8]) {
         let token = head.token();
-        let Some(greeting) = NetGreeting::decode(rest) else {
+        let Some((greeting, rest)) = NetGreeting::decode(rest) else {
             log::debug!("greeting from the network: invalid; ignored");
             return;
         };
         let name = greeting.name();
-        if !greeting.is_understood() {
-            return self.refused.push((name, token, Refusal::Version));
+        if let Some(answer) = self.unfit(token, &greeting, rest) {
+            return self.replies.push(name, token, answer);
         }
         if self.requests.len() >= BACKLOG {
-            return self.refused.push((name, token, Refusal::Resources));
+            let answer = FrameKind::Refusal(Refusal::Resources);
+            return self.replies.push(name, token, answer);
         }
         let from = greeting.sender();
+        self.replies.forget_refusal(name);
         self.dead.note_heard(name);
         self.probe_others(from);
-        match NetStream::new((token, from), Side::Acceptor, self.limits) {
+        let key = self.key.of_acceptor(token, name);
+        match NetStream::new((token, from), Side::Acceptor, self.limits, key) {
             Ok(mut stream) => {
                 stream.note_greeting();
                 self.streams.insert(token, stream);
@@ -584,7 +708,31 @@ impl StreamTable {
                 log::warn!(
                     "connection of {name} refused: {error}. Raise the limits of memory and files"
                 );
-                self.refused.push((name, token, Refusal::Resources));
+                self.replies.push(name, token, FrameKind::Refusal(Refusal::Resources));
+            }
+        }
+    }
+
+    /// Returns the answer to a greeting that gets no connection. `rest` follows the greeting.
+    fn unfit(&mut self, token: u64, greeting: &NetGreeting, rest: &[u8]) -> Option<FrameKind> {
+        let name = greeting.name();
+        if let Some(difference) = greeting.difference() {
+            self.replies.log_refused(name, format_args!("{difference}"));
+            return Some(FrameKind::Refusal(Refusal::Version));
+        }
+        let Some(proof) = proof_of(rest) else {
+            self.replies.log_refused(name, format_args!("its greeting is invalid"));
+            return Some(FrameKind::Refusal(Refusal::Version));
+        };
+        match self.key.check(token, name, proof) {
+            KeyCheck::Same => None,
+            KeyCheck::Challenge => Some(FrameKind::Challenge),
+            KeyCheck::Different(how) => {
+                self.replies.log_refused(
+                    name,
+                    format_args!("FI_SCIF_NET_KEY: {how}. Set one value on all hosts"),
+                );
+                Some(FrameKind::Refusal(Refusal::Key))
             }
         }
     }

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::link::NetLink;
-use super::mux::NetMux;
+use super::mux::{Accepted, NetMux};
 use super::wire::NetWire;
 use crate::addr::PortId;
 use crate::carried::{CarriedCounts, OpDecoder};
@@ -20,7 +20,6 @@ use crate::slab::ConnId;
 use crate::sys::epoll::{Epoll, Event};
 use crate::sys::errno::{keep_errno, lock};
 use crate::sys::fork::Maker;
-use crate::sys::mmap::Mapping;
 use crate::sys::time::now_ns;
 use crate::transport::{CloseKind, Opened, Port};
 
@@ -76,7 +75,9 @@ impl NetPort {
         })
     }
 
-    fn opened(&self, (token, peer): (u64, PortId), side: Side, segment: Arc<Mapping>) -> Opened {
+    /// Returns a connection for its owner. `is_up`: the peer has answered.
+    fn opened(&self, accepted: Accepted, is_up: bool) -> Opened {
+        let Accepted { token, peer, side, segment } = accepted;
         Opened {
             peer,
             side,
@@ -84,7 +85,7 @@ impl NetPort {
             windows: None,
             link: Box::new(NetLink::new(&self.mux, token)),
             liveness: ProcessProof::of(0),
-            remote: (side == Side::Acceptor).then(|| lock(&self.mux).remote()),
+            remote: is_up.then(|| lock(&self.mux).remote()),
         }
     }
 
@@ -139,7 +140,8 @@ impl Port for NetPort {
             return self.near.connect(dst, id);
         }
         let (token, segment) = keep_errno(|| lock(&self.mux).connect(dst, id))?;
-        Ok(self.opened((token, dst), Side::Opener, segment))
+        let begun = Accepted { token, peer: dst, side: Side::Opener, segment };
+        Ok(self.opened(begun, false))
     }
 
     fn poll(&mut self, ready: &mut Vec<ConnId>) {
@@ -159,8 +161,8 @@ impl Port for NetPort {
         if let Some(opened) = self.near.accept(id) {
             return Some(opened);
         }
-        let (token, peer, segment) = keep_errno(|| lock(&self.mux).accept(id))?;
-        Some(self.opened((token, peer), Side::Acceptor, segment))
+        let accepted = keep_errno(|| lock(&self.mux).accept(id))?;
+        Some(self.opened(accepted, true))
     }
 
     fn listener(&mut self, port: PortId) -> Option<i32> {

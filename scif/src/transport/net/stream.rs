@@ -17,6 +17,7 @@ use super::frame::{
     record_size, seal,
 };
 use super::handshake::Handshake;
+use super::key::StreamKey;
 use super::outside::OutsideBodies;
 use super::resting::PageRelease;
 use super::watch::PeerWatch;
@@ -24,7 +25,7 @@ use super::window::{ReceiveWindow, RecordBody, SendWindow};
 use super::wire::{BODY_OUTSIDE, LONG_BODY_MAX, MESSAGE_MAX, NetWire, PeerLimits, WirePeer};
 use crate::addr::PortId;
 use crate::carried::Tally;
-use crate::error::{self, Error, Reason};
+use crate::error::{self, Error, Reason, Refusal};
 use crate::outside_body::LongSend;
 use crate::segment::{SEGMENT_BYTES, Side, Views, release_rings, write_header};
 use crate::slab::ConnId;
@@ -94,6 +95,8 @@ pub(super) struct NetStream {
     /// Message without records that is due: a ping, or the answer to one.
     due: Option<FrameKind>,
     handshake: Handshake,
+    /// Proofs of the first messages; `None` without a key.
+    key: Option<StreamKey>,
     /// Last message, until it is sent.
     ending: Option<FrameKind>,
     departure: Departure,
@@ -108,6 +111,7 @@ impl NetStream {
         (token, peer): (u64, PortId),
         side: Side,
         limits: PeerLimits,
+        key: Option<StreamKey>,
     ) -> error::Result<NetStream> {
         let segment = Arc::new(Mapping::private(SEGMENT_BYTES).map_err(Error::os("mmap"))?);
         write_header(&segment)?;
@@ -123,6 +127,7 @@ impl NetStream {
             watch: PeerWatch::new(limits),
             due: None,
             handshake: Handshake::new(side),
+            key,
             ending: None,
             departure: Departure::None,
             sender: RecordSender {
@@ -162,6 +167,10 @@ impl NetStream {
         if self.handshake.is_repeated(kind) {
             return Ok(());
         }
+        if kind == FrameKind::Challenge {
+            self.take_challenge(content(message.0, message.1));
+            return Ok(());
+        }
         let expected = self.receiver.sequence;
         if head.sequence() != expected {
             log::warn!(
@@ -180,6 +189,7 @@ impl NetStream {
         let is_first = self.handshake.note_answer();
         match kind {
             FrameKind::Welcome if is_first => {
+                self.check_proof(content(message.0, message.1))?;
                 self.changes.up = true;
                 // The peer holds its records until it knows that its answer has arrived.
                 self.due = Some(FrameKind::Credit);
@@ -191,12 +201,26 @@ impl NetStream {
             FrameKind::Bye => return Err(Reason::Orderly),
             FrameKind::Reset => return Err(Reason::Reset),
             FrameKind::Refusal(refusal) => return Err(Reason::Refused(refusal)),
-            FrameKind::Welcome | FrameKind::Greeting | FrameKind::Unknown => {
-                return Err(Reason::Corrupt);
-            }
+            FrameKind::Welcome
+            | FrameKind::Greeting
+            | FrameKind::Challenge
+            | FrameKind::Unknown => return Err(Reason::Corrupt),
         }
         self.changes.woken |= matches!(kind, FrameKind::Records | FrameKind::LongRecord);
         Ok(())
+    }
+
+    /// Takes a challenge of the peer, which answers a greeting.
+    fn take_challenge(&mut self, nonce: &[u8]) {
+        if self.key.as_mut().is_some_and(|key| key.take_challenge(nonce)) {
+            self.handshake.prove();
+        }
+    }
+
+    /// Checks the proof in a welcome.
+    fn check_proof(&self, proof: &[u8]) -> Result<(), Reason> {
+        let is_proved = self.key.map_or(proof.is_empty(), |key| key.is_proved(proof));
+        if is_proved { Ok(()) } else { Err(Reason::Refused(Refusal::Key)) }
     }
 
     /// Notes that the first greeting of the peer has arrived.
@@ -216,6 +240,11 @@ impl NetStream {
             Ok(pushed) => self.changes.woken |= pushed,
             Err(reason) => self.end(reason),
         }
+    }
+
+    /// Returns the side of this process.
+    pub(super) fn side(&self) -> Side {
+        self.handshake.side()
     }
 
     /// Whether messages of the peer have a meaning.
@@ -470,6 +499,14 @@ impl NetStream {
             FrameKind::Greeting | FrameKind::Ping => {
                 message.extend_from_slice(NetGreeting::new(node, wire.name()).as_bytes());
             }
+            _ => {}
+        }
+        match kind {
+            FrameKind::Greeting | FrameKind::Welcome => {
+                if let Some(key) = &self.key {
+                    message.extend_from_slice(key.proof().as_bytes());
+                }
+            }
             FrameKind::Records => self.sender.gather(&mut message, tally),
             _ => {}
         }
@@ -621,7 +658,7 @@ mod tests {
     fn the_stash_of_a_slow_reader_has_less_than_a_ringful() {
         let peer = PortId::new(0, 1);
         let limits = PeerLimits { refused_ns: 1, silent_ns: 0 };
-        let mut stream = NetStream::new((1, peer), Side::Acceptor, limits).unwrap();
+        let mut stream = NetStream::new((1, peer), Side::Acceptor, limits, None).unwrap();
         let segment = Arc::clone(&stream.segment);
         let mut rx = Views::new(segment, Side::Acceptor).unwrap().rx;
         // The ring pads each body to whole lines, so it takes one less than the credits permit.
@@ -663,7 +700,8 @@ mod tests {
     #[test]
     fn a_connection_that_rests_releases_its_rings_and_works_again() {
         let limits = PeerLimits { refused_ns: 1, silent_ns: 0 };
-        let mut stream = NetStream::new((1, PortId::new(0, 1)), Side::Acceptor, limits).unwrap();
+        let peer = PortId::new(0, 1);
+        let mut stream = NetStream::new((1, peer), Side::Acceptor, limits, None).unwrap();
         let _greeting = stream.handshake.take_due();
         let mut tally = Tally::new(|_, _, _| None);
         let mut ends = Views::new(Arc::clone(&stream.segment), Side::Acceptor).unwrap();

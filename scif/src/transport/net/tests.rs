@@ -35,7 +35,7 @@ pub(super) struct Host {
 }
 
 impl Host {
-    fn new(net: &NetDouble, number: u8) -> Host {
+    pub(super) fn new(net: &NetDouble, number: u8) -> Host {
         let node = Node::open(Config::default(), TransportKind::Local).unwrap();
         let name = SocketAddrV4::new(Ipv4Addr::new(10, 1, 1, number), 2000 + u16::from(number));
         let wire = Some((net.end(name), DECODER));
@@ -45,7 +45,7 @@ impl Host {
     }
 
     /// Returns the port as other hosts know it.
-    fn id(&self) -> PortId {
+    pub(super) fn id(&self) -> PortId {
         PortId::abroad(self.endpoint.id().node, self.name)
     }
 
@@ -87,7 +87,7 @@ impl Host {
         panic!("the connection has not ended");
     }
 
-    fn accepted(&mut self) -> (ConnId, PortId) {
+    pub(super) fn accepted(&mut self) -> (ConnId, PortId) {
         for _ in 0..POLLS {
             for event in self.events() {
                 if let LinkEvent::Accepted(id, from) = event {

@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 
 use scif_ring::Mem;
 
+use super::key::JobKey;
 use crate::error;
 use crate::remote_reads::{ReadSupport, WireMemory};
 
@@ -76,6 +77,9 @@ pub trait NetWire: Send {
 
     /// Returns the limits for peers, the same ones at each call.
     fn limits(&self) -> PeerLimits;
+
+    /// Returns the key that peers must have, the same one at each call; `None` without.
+    fn key(&self) -> Option<JobKey>;
 
     /// Returns the number of the peer with that name, for one use until `release`.
     ///

@@ -145,7 +145,8 @@ impl RelayGreeting {
         let code = match reason {
             Refusal::Closed => 1,
             Refusal::Version => 2,
-            Refusal::Resources => 3,
+            // Only networks have keys.
+            Refusal::Resources | Refusal::Key => 3,
         };
         RelayGreeting::new(NO, code, 0)
     }

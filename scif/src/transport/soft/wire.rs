@@ -209,7 +209,7 @@ pub(crate) fn no(reason: Reason) -> [u8; 2] {
     let code = match reason {
         Reason::Denied => 1,
         Reason::Refused(Refusal::Closed) => 3,
-        Reason::Refused(Refusal::Resources | Refusal::Version)
+        Reason::Refused(Refusal::Resources | Refusal::Version | Refusal::Key)
         | Reason::Orderly
         | Reason::Died
         | Reason::Reset

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-//! Names of endpoints, keys of jobs, and processes that end without closing
+//! Names of endpoints, keys of jobs, domains of networks, and processes that end without closing
 //! their endpoints. The ranks are on several hosts when the program runs with `--over-network`.
 
 use scif_fabtests::prelude::*;
@@ -10,6 +10,9 @@ pub(crate) const CASES: &[Case] = &[
     case("hosts/names_with_a_key", 2, names).under(&[("FI_SCIF_NET_KEY", "a key")]),
     case("hosts/another_key", 4, |r| keys(r, "sesame of one")).under(KEYS),
     case("hosts/no_key", 4, |r| keys(r, "none")).under(KEYS),
+    case("hosts/domain", 1, domain).under(&[("FI_SCIF_NET_DOMAIN", "lo")]),
+    case("hosts/no_such_domain", 1, no_such_domain)
+        .under(&[("FI_SCIF_NET_DOMAIN", "nowhere"), ("FI_LOG_LEVEL", "warn")]),
     case("hosts/exit_without_close", 2, |r| exit(r, sys::FI_PROGRESS_MANUAL)),
     case("hosts/exit_without_close_under_auto_progress", 2, |r| exit(r, sys::FI_PROGRESS_AUTO)),
 ];
@@ -184,6 +187,36 @@ fn keys(rank: &Rank, key: &str) -> Outcome {
     check_eq!(text.matches("FI_SCIF_NET_KEY").count(), refusals, "{text}");
     check!(!text.contains("sesame"), "the log has a key: {text}");
     rig.barrier()
+}
+
+/// Returns `NotHere` where no network is chosen.
+fn needs_network(rank: &Rank) -> Outcome {
+    rank.only_scif("a setting of another provider")?;
+    match std::env::var("FI_SCIF_NET") {
+        Ok(net) if net != "auto" && net != "none" => Ok(()),
+        _ => Err(Fail::NotHere("no network is chosen (FI_SCIF_NET)".into())),
+    }
+}
+
+/// Tests that the address of an endpoint is of the domain that the user has chosen.
+fn domain(rank: &Rank) -> Outcome {
+    needs_network(rank)?;
+    let rig = rig(rank)?;
+    check_eq!(rig.ep.name()?.get(4..8), Some(&[127, 0, 0, 1][..]));
+    Ok(())
+}
+
+/// Tests that an endpoint over a domain that does not exist is refused, and that the line has those
+/// that exist.
+fn no_such_domain(rank: &Rank) -> Outcome {
+    needs_network(rank)?;
+    let (opened, text) =
+        sandbox::stderr_of(|| Rig::open_alone(rank, &spec()).map(drop).map_err(drop))?;
+    check_eq!(opened, Err(()));
+    let line = text.lines().find(|line| line.contains("FI_SCIF_NET_DOMAIN=nowhere"));
+    let listed = line.and_then(|line| line.split("one of: ").nth(1)).unwrap_or_default();
+    check!(listed.split(", ").any(|name| name == "lo"), "{text}");
+    Ok(())
 }
 
 /// Tests that a process may exit with open objects, while a message of its own is under way. The

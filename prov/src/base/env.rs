@@ -111,6 +111,8 @@ enum ParamKind {
     Transport(fn(&mut Settings) -> &mut TransportKind),
     /// Network to other hosts.
     Net(fn(&mut Settings) -> &mut NetChoice),
+    /// Domain of that network.
+    NetDomain(fn(&mut Settings) -> &mut NetSettings),
     /// Key of the job, which no line of the log contains.
     NetKey(fn(&mut Settings) -> &mut NetSettings),
     /// Number of bytes, with K, M or G for powers of 1024, or `auto`: [`EAGER_AUTO`].
@@ -256,6 +258,13 @@ static TABLE: &[Param] = &[
                FI_SCIF_TRANSPORT=soft, not for scalable endpoints",
     },
     Param {
+        name: c"net_domain",
+        kind: ParamKind::NetDomain(|env| &mut env.net),
+        default: "any",
+        help: "Domain of the provider of FI_SCIF_NET, such as the network interface eth0. 'any': \
+               its first one",
+    },
+    Param {
         name: c"net_key",
         kind: ParamKind::NetKey(|env| &mut env.net),
         default: "none",
@@ -339,6 +348,7 @@ fn query(param: &Param) -> ParamAnswer {
         | ParamKind::Map(_)
         | ParamKind::Rma(_)
         | ParamKind::Net(_)
+        | ParamKind::NetDomain(_)
         | ParamKind::NetKey(_)
         | ParamKind::Size(_)
         | ParamKind::Memory(_)
@@ -460,6 +470,7 @@ fn set(param: &Param, env: &mut Settings, text: &str) -> Result<(), String> {
                     .ok_or("'auto', 'none' or the name of a provider such as 'tcp'")?,
             }
         }
+        ParamKind::NetDomain(field) => field(env).set_domain(text)?,
         ParamKind::NetKey(field) => field(env).set_key(text),
         ParamKind::Size(field) => {
             *field(env) = match text {
@@ -592,7 +603,7 @@ mod tests {
             (3_000_000_000, 10_000_000_000)
         );
         assert_eq!((env.net.timeout_ns, env.net.silence_ns), (2_000_000_000, 0));
-        assert_eq!(env.net.key, None);
+        assert_eq!((env.net.domain, env.net.key), (None, None));
     }
 
     #[test]
@@ -606,6 +617,7 @@ mod tests {
             ("mr_close_timeout", "2 s"),
             ("net_timeout", "5s"),
             ("net_silence", "90s"),
+            ("net_domain", "eth0"),
             ("net_key", " some words "),
             ("transport", "Kernel"),
             ("mr_migrate", "Auto"),
@@ -621,7 +633,7 @@ mod tests {
         assert_eq!(env.unexpected_max, 64 << 20);
         assert_eq!((env.connect_timeout_ns, env.mr_close_timeout_ns), (200_000_000, 2_000_000_000));
         assert_eq!((env.net.timeout_ns, env.net.silence_ns), (5_000_000_000, 90_000_000_000));
-        assert_eq!(env.net.key, JobKey::new("some words"));
+        assert_eq!((env.net.domain, env.net.key), (Some(c"eth0"), JobKey::new("some words")));
         assert!(!format!("{env:?}").contains("words"), "no log has the key");
     }
 

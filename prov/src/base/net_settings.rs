@@ -12,6 +12,8 @@ use scif::JobKey;
 pub(crate) struct NetSettings {
     /// Provider of libfabric that carries messages.
     pub(crate) choice: NetChoice,
+    /// Domain of that provider, such as a network interface; `None` for its first one.
+    pub(crate) domain: Option<&'static CStr>,
     /// Key that all processes of the job have.
     pub(crate) key: Option<JobKey>,
     /// Time for which refusals of the network are tolerated.
@@ -65,6 +67,19 @@ impl NetChoice {
 }
 
 impl NetSettings {
+    /// Takes the name of a domain of the provider; `any` for its first one.
+    ///
+    /// # Errors
+    /// Description of the valid names.
+    pub(crate) fn set_domain(&mut self, text: &str) -> Result<(), &'static str> {
+        self.domain = match text {
+            "any" => None,
+            "" => return Err(DOMAINS),
+            _ => Some(lasting(text).ok_or(DOMAINS)?),
+        };
+        Ok(())
+    }
+
     /// Takes the key of the job; `none` and an empty text for no key.
     pub(crate) fn set_key(&mut self, text: &str) {
         self.key = match text {
@@ -73,6 +88,9 @@ impl NetSettings {
         };
     }
 }
+
+/// Names of domains, for the log.
+const DOMAINS: &str = "'any' or the name of a domain of the provider such as 'eth0'";
 
 /// Returns a copy that lasts: settings are read once in a process, and live as long. `None` for a
 /// text with a zero byte.
@@ -97,14 +115,20 @@ mod tests {
     }
 
     #[test]
-    fn a_key_may_be_absent() {
+    fn a_key_and_a_domain_may_be_absent() {
         let mut net = NetSettings::default();
         net.set_key("none of these");
         assert_eq!(net.key, JobKey::new("none of these"));
+        net.set_domain("eth0").unwrap();
+        assert_eq!(net.domain, Some(c"eth0"));
         for key in ["none", ""] {
             net.set_key("k");
             net.set_key(key);
             assert_eq!(net.key, None);
         }
+        assert!(net.set_domain("").is_err() && net.set_domain("a\0b").is_err());
+        assert_eq!(net.domain, Some(c"eth0"));
+        net.set_domain("any").unwrap();
+        assert_eq!(net.domain, None);
     }
 }

@@ -130,6 +130,9 @@ impl NetDomain {
         let opened = NetDomain::try_open(provider);
         if let Err(errno) = opened {
             let name = provider.to_string_lossy();
+            if log_missing_domain(providers) {
+                return opened;
+            }
             let remedy = match name.split_once(';') {
                 // The utility asks for its core without the flag for hidden providers.
                 Some((core, _)) => format!(
@@ -180,18 +183,96 @@ impl NetDomain {
 }
 
 /// Returns the info of the provider's endpoints for messages in order, with reads of memory if it
-/// has them.
+/// has them, in the domain that the user has chosen.
 fn find_any(openers: &fi::Openers, provider: &CStr) -> Result<*mut fi::fi_info, Errno> {
-    find(openers, provider, READ_CAPS, READ_ORDER)
-        .or_else(|_| find(openers, provider, READ_CAPS, 0))
-        .or_else(|_| find(openers, provider, 0, 0))
+    let domain = env::env().net.domain;
+    let find_first = |caps, order| {
+        let found = find(openers, provider, domain, (caps, order))?;
+        domain.map_or(Ok(found), |name| in_domain(openers, found, name))
+    };
+    find_first(READ_CAPS, READ_ORDER)
+        .or_else(|_| find_first(READ_CAPS, 0))
+        .or_else(|_| find_first(0, 0))
+}
+
+/// Returns the first info of a list whose domain has that name. `net` of libfabric 1.17 ignores the
+/// name in hints.
+fn in_domain(
+    openers: &fi::Openers,
+    list: *mut fi::fi_info,
+    name: &CStr,
+) -> Result<*mut fi::fi_info, Errno> {
+    let found = infos(list).find(|info| domain_of(info) == Some(name)).map(ptr::from_ref);
+    // SAFETY: an info of the list, which is copied without its successors.
+    let own = found.map(|info| unsafe { (openers.dupinfo)(info) });
+    // SAFETY: made by getinfo, and not used below.
+    unsafe { (openers.freeinfo)(list) };
+    match own {
+        Some(info) if info.is_null() => Err(fi::FI_ENOMEM),
+        Some(info) => Ok(info),
+        None => Err(fi::FI_ENODATA),
+    }
+}
+
+/// Returns the infos of a list that nobody frees meanwhile.
+fn infos<'a>(list: *const fi::fi_info) -> impl Iterator<Item = &'a fi::fi_info> {
+    // SAFETY: null, or an info of a list of getinfo.
+    std::iter::successors(unsafe { list.as_ref() }, |info| unsafe { info.next.as_ref() })
+}
+
+fn domain_of(info: &fi::fi_info) -> Option<&CStr> {
+    // SAFETY: a part of the info, or null.
+    let attr = unsafe { info.domain_attr.as_ref() }?;
+    // SAFETY: a C string that lives as long as the info.
+    (!attr.name.is_null()).then(|| unsafe { CStr::from_ptr(attr.name) })
+}
+
+/// Returns the names of the domains of a provider, each once.
+fn domains(openers: &fi::Openers, provider: &CStr) -> Vec<String> {
+    let Ok(list) = find(openers, provider, None, (0, 0)) else { return Vec::new() };
+    let mut names = Vec::new();
+    for name in infos(list).filter_map(domain_of) {
+        let name = name.to_string_lossy().into_owned();
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    // SAFETY: made by getinfo, and not used below.
+    unsafe { (openers.freeinfo)(list) };
+    names
+}
+
+/// Logs that the domain chosen by the user does not exist, with those that do. Returns false if the
+/// cause is another one.
+fn log_missing_domain(providers: &[&'static CStr]) -> bool {
+    let (Some(wanted), Some(openers)) = (env::env().net.domain, host::openers()) else {
+        return false;
+    };
+    let wanted = wanted.to_string_lossy();
+    for provider in providers {
+        let names = domains(&openers, provider);
+        if names.is_empty() || names.iter().any(|name| *name == wanted) {
+            continue;
+        }
+        warn(
+            Subsys::Fabric,
+            format_args!(
+                "FI_SCIF_NET_DOMAIN={wanted}: {} has no such domain, so no network is opened. Set \
+                 it to one of: {}",
+                provider.to_string_lossy(),
+                names.join(", ")
+            ),
+        );
+        return true;
+    }
+    false
 }
 
 fn find(
     openers: &fi::Openers,
     provider: &CStr,
-    caps: u64,
-    order: u64,
+    domain: Option<&CStr>,
+    (caps, order): (u64, u64),
 ) -> Result<*mut fi::fi_info, Errno> {
     // SAFETY: null asks for an empty info.
     let hints = unsafe { (openers.dupinfo)(ptr::null()) };
@@ -215,12 +296,16 @@ fn find(
         rx.msg_order = fi::FI_ORDER_SAS | order;
     }
     // SAFETY: as above.
-    if let Some(domain) = unsafe { wanted.domain_attr.as_mut() } {
-        domain.threading = fi::FI_THREAD_DOMAIN;
-        domain.control_progress = fi::FI_PROGRESS_MANUAL;
-        domain.data_progress = fi::FI_PROGRESS_MANUAL;
-        domain.resource_mgmt = fi::FI_RM_ENABLED;
-        domain.mr_mode = READ_MODES;
+    if let Some(attr) = unsafe { wanted.domain_attr.as_mut() } {
+        if let Some(name) = domain {
+            // SAFETY: a C string. `freeinfo` frees the copy.
+            attr.name = unsafe { libc::strdup(name.as_ptr()) };
+        }
+        attr.threading = fi::FI_THREAD_DOMAIN;
+        attr.control_progress = fi::FI_PROGRESS_MANUAL;
+        attr.data_progress = fi::FI_PROGRESS_MANUAL;
+        attr.resource_mgmt = fi::FI_RM_ENABLED;
+        attr.mr_mode = READ_MODES;
     }
     // SAFETY: as above.
     if let Some(fabric) = unsafe { wanted.fabric_attr.as_mut() } {

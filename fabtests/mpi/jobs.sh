@@ -188,7 +188,7 @@ hosts_suite_jobs() {
         cases_of "mpi4py, $ranks ranks on two hosts" "$name" \
             "$(stack_python mpich5)" "$ROOT/fabtests/mpi/suite.py" --tests "$SUITE/test" \
             --reports "$LOGS/$name" --run "$ROOT/fabtests/net/run.sh" --control tcp \
-            --silence 60 --needs test_cco_vec mpich5 "$PROVIDER" "$ranks"
+            --silence 240 --needs test_cco_vec mpich5 "$PROVIDER" "$ranks"
         grep -E '^(not ours|compared|longest|[a-z0-9-]+ over )' "$LOGS/$name.log" | sed 's/^/     /'
     done
     hosts_down

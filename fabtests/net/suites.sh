@@ -6,6 +6,7 @@
 # namespaces. The provider and the programs are built before.
 #   suites.sh           all of AREAS and SETS
 #   suites.sh CASE...   these conformance cases, over tcp
+#   suites.sh upstream  libfabric's own suite alone
 # UPSTREAM is the prefix of an installed fabtests of libfabric 1.18 or later (../upstream/run.sh),
 # UPSTREAM_NET of one of 1.17. That may be built for Debian's libfabric and have no own one.
 set -u -o pipefail
@@ -69,11 +70,10 @@ finds_a_lost_block() {
     grep -q 'definitely lost' <<<"$out"
 }
 
-# upstream PREFIX NET [OPTIONS]: the programs of fabtests with these options.
+# upstream PREFIX NET OPTIONS SET...: the programs of fabtests with these options.
 upstream() {
-    FI_PROVIDER_PATH=$PROVIDER_DIR FT_NET=$2 FT_ARGS=${3:-} \
-        FT_LOG=$LOGS/net-upstream-$2${3:-}.records \
-        "$ROOT/fabtests/upstream/run.sh" "$1" "${SETS[@]}"
+    FI_PROVIDER_PATH=$PROVIDER_DIR FT_NET=$2 FT_ARGS=$3 FT_LOG=$LOGS/net-upstream-$2$3.records \
+        "$ROOT/fabtests/upstream/run.sh" "$1" "${@:4}"
 }
 
 # upstream_suites VARIABLE NET: all of SETS, and those with addresses exchanged out of band.
@@ -83,12 +83,15 @@ upstream_suites() {
         echo "not tried here: libfabric's own suite over $2 (no fabtests in $prefix; set $1)"
         return
     fi
-    cases_of "fabtests over $2" "net-upstream-$2" upstream "$prefix" "$2"
-    SETS=(functional short) cases_of "fabtests over $2, addresses exchanged out of band" \
-        "net-upstream-$2-E" upstream "$prefix" "$2" -E
+    cases_of "fabtests over $2" "net-upstream-$2" upstream "$prefix" "$2" "" "${SETS[@]}"
+    cases_of "fabtests over $2, addresses exchanged out of band" "net-upstream-$2-E" \
+        upstream "$prefix" "$2" -E functional short
 }
 
-if [ $# != 0 ]; then
+if [ "${1:-}" = upstream ]; then
+    upstream_suites UPSTREAM tcp
+    upstream_suites UPSTREAM_NET net
+elif [ $# != 0 ]; then
     cases_of "conformance over tcp" net-conformance-sample \
         conformance "$(wheel_libfabric)" tcp "$@"
 else

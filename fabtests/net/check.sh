@@ -4,6 +4,7 @@
 # namespaces of this machine (hosts.sh). Needs root or user namespaces, and the provider.
 #   check.sh         all jobs
 #   check.sh quick   some of them, for every change
+#   check.sh demonstration   only demo.sh
 set -u -o pipefail
 . "$(dirname "$0")/../mpi/setup.sh"
 . "$(dirname "$0")/../mpi/stacks.sh"
@@ -257,7 +258,7 @@ case ${1:-all} in
         names_the_setting
         ;;
     demonstration) demonstration ;;
-    *) die "usage: check.sh [quick]" ;;
+    *) die "usage: check.sh [quick | demonstration]" ;;
 esac
 gate_end
 verdict

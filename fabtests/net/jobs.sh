@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
-# Sourced after ../mpi/setup.sh, ../mpi/stacks.sh, ../gates.sh and hosts.sh: jobs between hosts.
-# hosts_up made these. For the stacks see ../mpi/stacks.sh. WAY is one of
+# Sourced after ../mpi/setup.sh, ../mpi/stacks.sh and hosts.sh: jobs between the hosts of hosts_up.
+# For the stacks see ../mpi/stacks.sh. WAY is one of
 #
 #   scif   all messages over scif; NET is the value of FI_SCIF_NET, and empty for the default
 #   own    the MPI's own pair: its shared memory within a host, tcp between hosts
@@ -90,7 +90,7 @@ between_hosts() {
         timeout -k 10 "$limit" "${launch[@]}" "$@" </dev/null
 }
 
-# exchange STACK NET RANKS RANKS_OF_A_HOST: the job that checks its data.
+# exchange STACK NET RANKS RANKS_OF_A_HOST: the job that checks its data. Needs ../gates.sh.
 exchange() {
     NET=$2 shows "^exchange: $3 ranks, [1-9][0-9]* checks, errors 0" between_hosts "$1" scif \
         "$3" "$4" 150 "$(stack_python "$1")" "$ROOT/fabtests/mpi/jobs/exchange.py"

@@ -137,6 +137,7 @@ pub(crate) fn no_direct_copy(peer: PortId, denial: &Denial) {
 pub(crate) fn first_peer(conn: &Connection, process_vm: bool) {
     static LOGGED: OnceEach<&str> = OnceEach::new(4);
     let path = match conn.memory().access() {
+        _ if conn.peer().network_name().is_some() => "read by the network, from memory to memory",
         Access::Mapped => "in memory of this process",
         Access::ProcessVm if process_vm => "copied once, by process_vm_readv and process_vm_writev",
         Access::ProcessVm => "copied twice, through the ring, by FI_SCIF_PROCESS_VM",
@@ -192,19 +193,19 @@ pub(crate) fn no_listener(
         return;
     }
     let text = whereabouts();
+    let form = if peer.network_name().is_some() { "" } else { " (node:port)" };
     match waited_ns.map(|ns| ns / 1_000_000) {
         Some(waited) => warn(
             Subsys::EpCtrl,
             format_args!(
-                "no process listens at {peer} (node:port), tried for {waited} ms: sends to it fail \
-                 with FI_ECONNREFUSED when FI_SCIF_CONNECT_TIMEOUT has passed. {text}"
+                "no process listens at {peer}{form}, tried for {waited} ms: sends to it fail with \
+                 FI_ECONNREFUSED when FI_SCIF_CONNECT_TIMEOUT has passed. {text}"
             ),
         ),
         None => warn(
             Subsys::EpCtrl,
             format_args!(
-                "no process listens at {peer} (node:port): fi_connect fails with FI_ECONNREFUSED. \
-                 {text}"
+                "no process listens at {peer}{form}: fi_connect fails with FI_ECONNREFUSED. {text}"
             ),
         ),
     }

@@ -65,6 +65,7 @@ use call_fid;
 /// Objects of the network that the endpoints of a domain share.
 #[derive(Debug)]
 struct NetObjects {
+    provider: &'static CStr,
     info: *mut fi::fi_info,
     fabric: *mut fi::fid_fabric,
     domain: *mut fi::fid_domain,
@@ -111,13 +112,24 @@ impl fmt::Debug for NetDomain {
     }
 }
 
-/// Returns the error of a call that returned `code`.
-fn checked(call: &str, code: c_int) -> Result<(), Errno> {
+/// Returns the error of a call of a network that returned `code`.
+fn checked(provider: &CStr, call: &str, code: c_int) -> Result<(), Errno> {
     if code == 0 {
         return Ok(());
     }
-    info(Subsys::Fabric, format_args!("{call} of the network: {}", errno::text(-code)));
+    note_failure(provider, format_args!("{call}: {}", errno::text(-code)));
     Err(-code)
+}
+
+/// Logs the failure of a call of a network. Its caller logs what cannot be done without it.
+fn note_failure(provider: &CStr, event: fmt::Arguments<'_>) {
+    info(
+        Subsys::Fabric,
+        format_args!(
+            "network {}: {event}. FI_LOG_LEVEL=warn shows its own lines",
+            provider.to_string_lossy()
+        ),
+    );
 }
 
 impl NetDomain {
@@ -157,6 +169,7 @@ impl NetDomain {
     fn try_open(provider: &'static CStr) -> Result<NetDomain, Errno> {
         let openers = host::openers().ok_or(fi::FI_ENODATA)?;
         let mut objects = NetObjects {
+            provider,
             info: find_any(&openers, provider)?,
             fabric: ptr::null_mut(),
             domain: ptr::null_mut(),
@@ -321,7 +334,7 @@ fn find(
     };
     // SAFETY: made by dupinfo, and not used below.
     unsafe { (openers.freeinfo)(hints) };
-    checked("fi_getinfo", code)?;
+    checked(provider, "fi_getinfo", code)?;
     if found.is_null() { Err(fi::FI_ENODATA) } else { Ok(found) }
 }
 
@@ -332,10 +345,10 @@ impl NetObjects {
         let attr = unsafe { (*self.info).fabric_attr };
         // SAFETY: the attributes of that info, and space for the result.
         let code = unsafe { (openers.fabric)(attr, &raw mut self.fabric, ptr::null_mut()) };
-        checked("fi_fabric", code)?;
+        checked(self.provider, "fi_fabric", code)?;
         let (info, context) = (self.info, ptr::null_mut());
         let code = call!(self.fabric, ops.domain(info, &raw mut self.domain, context));
-        checked("fi_domain", code)?;
+        checked(self.provider, "fi_domain", code)?;
         let mut attr = fi::fi_av_attr {
             type_: fi::FI_AV_UNSPEC,
             rx_ctx_bits: 0,
@@ -347,7 +360,7 @@ impl NetObjects {
         };
         let context = ptr::null_mut();
         let code = call!(self.domain, ops.av_open(&raw mut attr, &raw mut self.av, context));
-        checked("fi_av_open", code)
+        checked(self.provider, "fi_av_open", code)
     }
 
     /// Returns the number of the peer with that name, for one use.
@@ -374,6 +387,13 @@ impl NetObjects {
         }
     }
 
+    /// Returns the name of a peer for lines of the log.
+    fn shown(&self, number: u64) -> String {
+        self.uses
+            .get(&number)
+            .map_or("a peer that has left".to_owned(), |(name, _)| name.to_string())
+    }
+
     /// Ends one use of a number. After the last one the vector forgets its address.
     fn release(&mut self, mut number: u64) {
         let Some((name, uses)) = self.uses.get_mut(&number) else { return };
@@ -381,7 +401,8 @@ impl NetObjects {
         if *uses == 0 {
             self.peers.remove(name);
             self.uses.remove(&number);
-            let _ = checked("fi_av_remove", call!(self.av, ops.remove(&raw mut number, 1, 0)));
+            let code = call!(self.av, ops.remove(&raw mut number, 1, 0));
+            let _ = checked(self.provider, "fi_av_remove", code);
         }
     }
 }
@@ -407,9 +428,9 @@ fn read_rules(info: *mut fi::fi_info) -> Option<ReadRules> {
 }
 
 /// Closes an object of the network, unless it is null.
-fn close<T>(object: *mut T, name: &str) {
+fn close<T>(provider: &CStr, object: *mut T, name: &str) {
     if !object.is_null() {
-        let _ = checked(name, call_fid!(object, close()));
+        let _ = checked(provider, name, call_fid!(object, close()));
     }
 }
 
@@ -420,9 +441,9 @@ impl Drop for NetDomain {
             return;
         }
         let objects = self.gate.get_mut().unwrap_or_else(PoisonError::into_inner);
-        close(objects.av, "fi_close of the address vector");
-        close(objects.domain, "fi_close of the domain");
-        close(objects.fabric, "fi_close of the fabric");
+        close(self.provider, objects.av, "fi_close of the address vector");
+        close(self.provider, objects.domain, "fi_close of the domain");
+        close(self.provider, objects.fabric, "fi_close of the fabric");
         // SAFETY: made by getinfo, and not used below.
         unsafe { (self.openers.freeinfo)(objects.info) };
     }

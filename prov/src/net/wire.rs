@@ -21,11 +21,11 @@ use scif::{
 };
 use scif_ring::copy::Mem;
 
-use super::{NetDomain, call, call_fid, checked, close};
+use super::{NetDomain, call, call_fid, checked, close, note_failure};
 use crate::base::addr::{ADDR_LEN, Addr};
 use crate::base::env;
 use crate::base::errno::{self, Errno};
-use crate::base::log::{Subsys, info};
+use crate::base::log::{Subsys, warn};
 
 /// Maximum number of endpoints of a domain whose descriptors are watched. The kernel permits ten
 /// descriptor sets of the program to watch one socket through ours, and all endpoints of `tcp`
@@ -169,8 +169,8 @@ unsafe impl Send for EndpointWire {}
 /// Reads of memory, in both directions.
 #[derive(Debug)]
 struct MemoryReads {
-    /// Numbers of the reads in progress.
-    reads: Vec<Option<u64>>,
+    /// Numbers of the reads in progress, and their peers.
+    reads: Vec<Option<(u64, WirePeer)>>,
     free: Vec<usize>,
     /// Registrations of memory that peers may read.
     exposed: HashMap<u64, *mut fi::fid_mr>,
@@ -210,8 +210,33 @@ impl EndpointWire {
             ending: Vec::new(),
             creator: Maker::here(),
         };
-        wire.set_up()?;
+        if let Err(errno) = wire.set_up() {
+            wire.warn_of(SocketAddrV4::new(ip, port), errno);
+            return Err(errno);
+        }
         Ok(wire)
+    }
+
+    /// Logs that no endpoint can be opened at `wanted`.
+    fn warn_of(&self, wanted: SocketAddrV4, errno: Errno) {
+        let remedy = match errno {
+            fi::FI_EADDRINUSE => "Another process has the port: request another one, or any",
+            fi::FI_EADDRNOTAVAIL => "Request an address of an interface of this host that is up",
+            fi::FI_EMFILE => "Raise the limit of open files (ulimit -n)",
+            fi::FI_ENOMEM => "Raise the limit of memory (ulimit -v, control group)",
+            _ => {
+                "FI_LOG_LEVEL=warn shows the reason of the provider; FI_SCIF_NET selects another \
+                 one, or 'none'"
+            }
+        };
+        let text = errno::text(errno);
+        warn(
+            Subsys::EpCtrl,
+            format_args!(
+                "no endpoint of the network {} can be opened at {wanted}: {text}. {remedy}",
+                self.provider
+            ),
+        );
     }
 
     fn set_up(&mut self) -> Result<(), Errno> {
@@ -228,10 +253,14 @@ impl EndpointWire {
         };
         let context = ptr::null_mut();
         let code = call!(objects.domain, ops.cq_open(&raw mut attr, &raw mut self.cq, context));
-        checked("fi_cq_open", code)?;
+        checked(net.provider(), "fi_cq_open", code)?;
         if objects.watched < WATCHED_MAX {
             let fd = (&raw mut self.fd).cast::<c_void>();
-            checked("fi_control for FI_GETWAIT", call_fid!(self.cq, control(fi::FI_GETWAIT, fd)))?;
+            checked(
+                net.provider(),
+                "fi_control for FI_GETWAIT",
+                call_fid!(self.cq, control(fi::FI_GETWAIT, fd)),
+            )?;
             objects.watched += 1;
         }
         // SAFETY: the info of the domain.
@@ -244,16 +273,24 @@ impl EndpointWire {
         let code = call!(objects.domain, ops.endpoint(own, &raw mut self.ep, context));
         // SAFETY: made by dupinfo, and not used below.
         unsafe { (net.openers.freeinfo)(own) };
-        checked("fi_endpoint", code)?;
+        checked(net.provider(), "fi_endpoint", code)?;
         let flags = fi::FI_TRANSMIT | fi::FI_RECV;
-        checked("fi_ep_bind of the queue", call_fid!(self.ep, bind(self.cq.cast(), flags)))?;
-        checked("fi_ep_bind of the vector", call_fid!(self.ep, bind(objects.av.cast(), 0)))?;
+        checked(
+            net.provider(),
+            "fi_ep_bind of the queue",
+            call_fid!(self.ep, bind(self.cq.cast(), flags)),
+        )?;
+        checked(
+            net.provider(),
+            "fi_ep_bind of the vector",
+            call_fid!(self.ep, bind(objects.av.cast(), 0)),
+        )?;
         let none = ptr::null_mut();
-        checked("fi_enable", call_fid!(self.ep, control(fi::FI_ENABLE, none)))?;
+        checked(net.provider(), "fi_enable", call_fid!(self.ep, control(fi::FI_ENABLE, none)))?;
         let mut bytes = [0_u8; ADDR_LEN];
         let mut len = ADDR_LEN;
         let code = call!(self.ep, cm.getname(bytes.as_mut_ptr().cast(), &raw mut len));
-        checked("fi_getname", code)?;
+        checked(net.provider(), "fi_getname", code)?;
         let name = Addr::from_bytes(&bytes).filter(|name| name.port != 0 && len == ADDR_LEN);
         let name = name.ok_or(fi::FI_EADDRNOTAVAIL)?;
         self.name = SocketAddrV4::new(name.ip, name.port);
@@ -301,7 +338,7 @@ impl EndpointWire {
         let none = ptr::null_mut();
         let code = call!(self.ep, msg.recv(to, len, none, fi::FI_ADDR_UNSPEC, context));
         // FI_EAGAIN: more are posted than the endpoint announces, which cannot happen.
-        checked("fi_recv", i32::try_from(code).unwrap_or(-fi::FI_EOTHER))
+        checked(self.net.provider(), "fi_recv", i32::try_from(code).unwrap_or(-fi::FI_EOTHER))
     }
 
     /// Handles one completion.
@@ -331,16 +368,19 @@ impl EndpointWire {
             return;
         }
         if let Err(errno) = self.post_receive(slot) {
-            info(
-                Subsys::EpData,
-                format_args!("a receive of the network was not posted: {}", errno::text(errno)),
+            let provider = self.net.provider();
+            note_failure(
+                provider,
+                format_args!("a receive is missing from now on, {}", errno::text(errno)),
             );
         }
     }
 
     /// Frees the slot of a read of memory, and reports its end.
     fn end_read(&mut self, at: usize, is_done: bool, on: &mut dyn FnMut(WireEvent<'_>)) {
-        let Some(number) = self.memory.reads.get_mut(at).and_then(Option::take) else { return };
+        let Some((number, _)) = self.memory.reads.get_mut(at).and_then(Option::take) else {
+            return;
+        };
         self.memory.free.push(at);
         on(WireEvent::ReadEnded { number, is_done });
     }
@@ -363,6 +403,17 @@ impl EndpointWire {
         }
     }
 
+    /// Logs that an operation with a peer has failed.
+    fn note_lost(&self, operation: &str, peer: Option<WirePeer>, errno: Errno) {
+        let objects = self.net.lock();
+        let peer = objects.shown(peer.map_or(u64::MAX, |peer| peer.0));
+        let text = errno::text(errno);
+        note_failure(
+            objects.provider,
+            format_args!("{operation} {peer} failed, {text}. Check that host and its process"),
+        );
+    }
+
     /// Handles one failed operation.
     fn fail(&mut self, on: &mut dyn FnMut(WireEvent<'_>)) {
         let mut entry = fi::fi_cq_err_entry::default();
@@ -375,16 +426,11 @@ impl EndpointWire {
         if slot < RECEIVES {
             self.repost(slot);
         } else if let Some(at) = slot.checked_sub(RECEIVES + SENDS) {
-            info(
-                Subsys::EpData,
-                format_args!("a read of the network failed: {}", errno::text(entry.err)),
-            );
+            let from = self.memory.reads.get(at).copied().flatten().map(|(_, from)| from);
+            self.note_lost("a read from", from, entry.err);
             self.end_read(at, false, on);
         } else if let Some(peer) = self.sends.finish(slot - RECEIVES) {
-            info(
-                Subsys::EpData,
-                format_args!("a message of the network was lost: {}", errno::text(entry.err)),
-            );
+            self.note_lost("a message to", Some(peer), entry.err);
             on(WireEvent::Lost(peer));
         }
     }
@@ -452,7 +498,7 @@ impl NetWire for EndpointWire {
             return Err(message);
         }
         let errno = i32::try_from(-code).unwrap_or(fi::FI_EOTHER);
-        info(Subsys::EpData, format_args!("fi_send of the network: {}", errno::text(errno)));
+        self.note_lost("a message to", Some(to), errno);
         self.lost.push_back(to);
         Ok(())
     }
@@ -512,7 +558,7 @@ impl NetWire for EndpointWire {
         let (access, key) = (fi::FI_REMOTE_READ, wanted & rules.key_max);
         let code =
             call!(objects.domain, mr.reg(from, len, access, 0, key, 0, &raw mut mr, context));
-        checked("fi_mr_reg", code).ok()?;
+        checked(self.net.provider(), "fi_mr_reg", code).ok()?;
         // SAFETY: a new registration.
         let key = unsafe { (*mr).key };
         self.memory.exposed.insert(key, mr);
@@ -522,7 +568,7 @@ impl NetWire for EndpointWire {
     fn revoke(&mut self, key: u64) {
         if let Some(mr) = self.memory.exposed.remove(&key) {
             let _gate = self.net.lock();
-            close(mr, "fi_close of a registration");
+            close(self.net.provider(), mr, "fi_close of a registration");
         }
     }
 
@@ -539,7 +585,7 @@ impl NetWire for EndpointWire {
         let code = call!(self.ep, rma.read(into, len, none, from.0, addr, key, context));
         if code == 0 {
             if let Some(slot) = self.memory.reads.get_mut(at) {
-                *slot = Some(number);
+                *slot = Some((number, from));
             }
             return ReadPosted::Taken;
         }
@@ -548,14 +594,16 @@ impl NetWire for EndpointWire {
             return ReadPosted::Later;
         }
         let errno = i32::try_from(-code).unwrap_or(fi::FI_EOTHER);
-        info(Subsys::EpData, format_args!("fi_read of the network: {}", errno::text(errno)));
+        drop(objects);
+        self.note_lost("a read from", Some(from), errno);
         ReadPosted::Refused
     }
 
     fn stop(&mut self) {
         let net = Arc::clone(&self.net);
         let _gate = net.lock();
-        close(std::mem::replace(&mut self.ep, ptr::null_mut()), "fi_close of the endpoint");
+        let ep = std::mem::replace(&mut self.ep, ptr::null_mut());
+        close(net.provider(), ep, "fi_close of the endpoint");
     }
 
     fn is_quiet(&self) -> bool {
@@ -586,14 +634,14 @@ impl Drop for EndpointWire {
         }
         let net = Arc::clone(&self.net);
         let mut objects = net.lock();
-        close(self.ep, "fi_close of the endpoint");
-        close(self.cq, "fi_close of the queue");
+        close(net.provider(), self.ep, "fi_close of the endpoint");
+        close(net.provider(), self.cq, "fi_close of the queue");
         objects.watched -= usize::from(self.fd >= 0);
         for (number, uses) in std::mem::take(&mut self.uses) {
             (0..uses).for_each(|_| objects.release(number));
         }
         for mr in std::mem::take(&mut self.memory.exposed).into_values() {
-            close(mr, "fi_close of a registration");
+            close(net.provider(), mr, "fi_close of a registration");
         }
     }
 }

@@ -121,6 +121,6 @@ impl RemoteReads for NetLink {
     }
 
     fn finish(&mut self, number: u64, end_ns: u64) {
-        keep_errno(|| lock(&self.mux).finish_read(number, end_ns));
+        keep_errno(|| lock(&self.mux).finish_read(self.token, number, end_ns));
     }
 }

@@ -20,6 +20,8 @@ mod key;
 mod key_tests;
 mod link;
 #[cfg(test)]
+mod log_tests;
+#[cfg(test)]
 mod long_tests;
 mod mux;
 mod outside;

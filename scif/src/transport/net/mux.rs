@@ -84,6 +84,8 @@ struct StreamTable {
     /// Time of the last message.
     received_ns: u64,
     tally: Tally,
+    /// Provider of the network, for lines of the log.
+    provider: String,
 }
 
 impl NetMux {
@@ -312,7 +314,8 @@ impl NetMux {
             let flushed = stream.flush(&mut *self.wire, self.node, &mut self.table.tally);
             if let Err(error) = flushed {
                 log::warn!(
-                    "connection to {}: {} cannot send: {error}; connection reset",
+                    "connection to {}: {} cannot send: {error}; connection reset. Set FI_SCIF_NET \
+                     alike on all hosts, and raise the limit of memory (ulimit -v)",
                     stream.peer,
                     self.wire.provider()
                 );
@@ -354,8 +357,9 @@ impl NetMux {
         // A ping is repeated.
         if self.wire.send(to, message).is_err() {
             log::debug!(
-                "answer to {} was not sent; that peer waits until its own timeout",
-                answer.to
+                "answer to {} was not taken by {}: that peer waits until its own timeout",
+                answer.to,
+                self.wire.provider()
             );
         }
         self.wire.release(to);
@@ -366,7 +370,7 @@ impl NetMux {
     pub(super) fn probe(&mut self, token: u64, now: u64) {
         if let Some(stream) = self.table.streams.get_mut(&token) {
             let was_open = stream.changes.end.is_none();
-            stream.ping_if_silent(now);
+            stream.ping_if_silent(now, self.wire.provider());
             if was_open && stream.changes.end.is_some() {
                 self.table.ready.push(token);
             }
@@ -498,8 +502,8 @@ impl NetMux {
         self.table.reads.state(number)
     }
 
-    /// Waits for the end of a read. After `end_ns`, ends the network.
-    pub(super) fn finish_read(&mut self, number: u64, end_ns: u64) {
+    /// Waits for the end of a read over a connection. After `end_ns`, ends the network.
+    pub(super) fn finish_read(&mut self, token: u64, number: u64, end_ns: u64) {
         let NetMux { wire, table, .. } = self;
         while table.reads.is_open(number) {
             wire.poll(&mut |event| table.on_event(event));
@@ -507,9 +511,11 @@ impl NetMux {
                 std::thread::yield_now();
                 continue;
             }
+            let peer = table.streams.get(&token).map(|stream| stream.peer.to_string());
             log::warn!(
-                "a peer has not answered a read over {} in time; this endpoint reaches no other \
-                 host any more. Check that the other processes of the job run",
+                "{} has not answered a read over {} in time; this endpoint reaches no other host \
+                 any more. Check that its process runs and its host is up",
+                peer.as_deref().unwrap_or("a peer that has left"),
                 wire.provider()
             );
             wire.stop();
@@ -606,6 +612,7 @@ impl StreamTable {
             resting: RestingList::default(),
             received_ns: 0,
             tally,
+            provider: wire.provider().to_owned(),
         }
     }
 
@@ -629,7 +636,11 @@ impl StreamTable {
         match event {
             WireEvent::Message(message, len) => {
                 let Some((head, _)) = message.get(..len).and_then(open) else {
-                    log::debug!("message of {len} bytes from the network: invalid; ignored");
+                    log::debug!(
+                        "message of {len} bytes over {}: invalid; ignored. Its sender is unknown: \
+                         keep others off the network of the job",
+                        self.provider
+                    );
                     return;
                 };
                 self.received_ns = now_ns();
@@ -664,7 +675,7 @@ impl StreamTable {
         if head.kind() == Some(FrameKind::Unknown) {
             stream.end(Reason::Died);
         } else if let Err(reason) =
-            stream.receive(head, (message, len), self.received_ns, &mut self.tally)
+            stream.receive(head, (message, len), self.received_ns, &mut self.tally, &self.provider)
         {
             stream.end(reason);
             if let (Reason::Refused(refusal), Some(name)) = (reason, stream.peer.network_name()) {
@@ -682,7 +693,11 @@ impl StreamTable {
     fn on_greeting(&mut self, head: &FrameHead, rest: &[u8]) {
         let token = head.token();
         let Some((greeting, rest)) = NetGreeting::decode(rest) else {
-            log::debug!("greeting from the network: invalid; ignored");
+            log::debug!(
+                "greeting over {}: invalid; ignored. Its sender is unknown: keep others off the \
+                 network of the job",
+                self.provider
+            );
             return;
         };
         let name = greeting.name();
@@ -706,7 +721,9 @@ impl StreamTable {
             }
             Err(error) => {
                 log::warn!(
-                    "connection of {name} refused: {error}. Raise the limits of memory and files"
+                    "connection of {name} over {} refused: {error}. Raise the limits of memory and \
+                     files (ulimit -v, -n)",
+                    self.provider
                 );
                 self.replies.push(name, token, FrameKind::Refusal(Refusal::Resources));
             }

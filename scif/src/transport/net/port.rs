@@ -119,7 +119,8 @@ impl NetPort {
             drop(mux);
             if now_ns() > end {
                 log::debug!(
-                    "port {} closed; unsent data over {} is lost",
+                    "port {} closed; unsent data over {} is lost. Check that processes on other \
+                     hosts make progress",
                     self.near.id(),
                     self.provider
                 );

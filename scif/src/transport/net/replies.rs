@@ -81,8 +81,10 @@ impl StrayReplies {
         }
         if self.answered.len() >= ANSWERED_MAX && !self.answered.contains(&answer.to) {
             log::debug!(
-                "answer to {} was not sent: too many names without a connection",
-                answer.to
+                "answer to {} over {} was not sent: too many names without a connection. That peer \
+                 waits until its own timeout",
+                answer.to,
+                self.provider
             );
             return false;
         }

@@ -158,6 +158,7 @@ impl NetStream {
         message: (&mut Vec<u8>, usize),
         now: u64,
         tally: &mut Tally,
+        provider: &str,
     ) -> Result<(), Reason> {
         let kind = head.kind().filter(|kind| kind.permits(content(message.0, message.1)));
         let kind = kind.ok_or(Reason::Corrupt)?;
@@ -174,8 +175,8 @@ impl NetStream {
         let expected = self.receiver.sequence;
         if head.sequence() != expected {
             log::warn!(
-                "message {} of {} over the network was expected to be {expected}: connection \
-                 reset. The network lost, repeated or reordered one; use another (FI_SCIF_NET)",
+                "message {} of {} over {provider} was expected to be {expected}: connection reset. \
+                 This network lost, repeated or reordered one; use another (FI_SCIF_NET)",
                 head.sequence(),
                 self.peer
             );
@@ -313,11 +314,11 @@ impl NetStream {
     }
 
     /// Pings a silent peer for which the owner waits.
-    pub(super) fn ping_if_silent(&mut self, now: u64) {
+    pub(super) fn ping_if_silent(&mut self, now: u64, provider: &str) {
         if !self.is_open() {
             return;
         }
-        if self.watch.is_silent(now, self.peer) {
+        if self.watch.is_silent(now, self.peer, provider) {
             self.end(Reason::Died);
         } else if self.due.is_none() && self.watch.take_ping(now) {
             self.due = Some(FrameKind::Ping);
@@ -448,7 +449,11 @@ impl NetStream {
     /// Notes that the network does not take a message. Ends the connection to a dead peer.
     fn note_refused(&mut self, now: u64, provider: &str) {
         if self.watch.note_refused(now, self.peer, provider) {
-            log::debug!("{provider} takes no message to {} any more: it has died", self.peer);
+            log::debug!(
+                "{provider} takes no message to {} any more: it has died. Check its host; if that \
+                 is up, raise FI_SCIF_NET_TIMEOUT",
+                self.peer
+            );
             self.sender.waiting = None;
             self.end(Reason::Died);
         }

@@ -80,14 +80,15 @@ impl PeerWatch {
     }
 
     /// Whether pings have been unanswered for longer than the limit. Logs it.
-    pub(super) fn is_silent(&self, now: u64, peer: PortId) -> bool {
+    pub(super) fn is_silent(&self, now: u64, peer: PortId, provider: &str) -> bool {
         let silence = now.saturating_sub(self.unanswered_ns);
         if self.limits.silent_ns == 0 || self.unanswered == 0 || silence <= self.limits.silent_ns {
             return false;
         }
         log::warn!(
-            "connection to {peer}: no answer to {} pings in {} ms; connection ended. Check the \
-             host of that process; if it computes for longer, raise FI_SCIF_NET_SILENCE",
+            "connection to {peer} over {provider}: no answer to {} pings in {} ms; connection \
+             ended. Check the host of that process; if it computes for longer, raise \
+             FI_SCIF_NET_SILENCE",
             self.unanswered,
             silence / 1_000_000
         );
@@ -139,14 +140,14 @@ mod tests {
         let begin = 5;
         for watch in [&mut endless, &mut watch] {
             watch.note_received(begin);
-            assert!(!watch.is_silent(u64::MAX, peer), "no ping was sent");
+            assert!(!watch.is_silent(u64::MAX, peer, "double"), "no ping was sent");
             assert!(watch.take_ping(begin + PING_NS) && watch.take_ping(begin + 2 * PING_NS));
         }
-        assert!(!endless.is_silent(u64::MAX, peer));
-        assert!(!watch.is_silent(begin + 4 * PING_NS, peer));
-        assert!(watch.is_silent(begin + 4 * PING_NS + 1, peer));
+        assert!(!endless.is_silent(u64::MAX, peer, "double"));
+        assert!(!watch.is_silent(begin + 4 * PING_NS, peer, "double"));
+        assert!(watch.is_silent(begin + 4 * PING_NS + 1, peer, "double"));
         watch.note_received(begin + 4 * PING_NS);
-        assert!(!watch.is_silent(u64::MAX, peer));
+        assert!(!watch.is_silent(u64::MAX, peer, "double"));
     }
 
     #[test]

@@ -365,6 +365,7 @@ hosts_quick() {
 hosts() {
     gate "jobs that span two hosts"
     cases_of "two hosts" hosts fabtests/net/check.sh
+    grep -h '^     resident' "$LOGS/hosts.log"
     cases_of "conformance: a sample" hosts-sample fabtests/net/suites.sh "${HOSTS_SAMPLE[@]}"
     HOSTS_COUNT=3 cases_of "conformance: a sample of collectives, three hosts" hosts-collectives \
         fabtests/net/suites.sh coll/five coll/many_groups coll_death/

@@ -11,6 +11,7 @@ set -u -o pipefail
 . "$(dirname "$0")/../gates.sh"
 . "$(dirname "$0")/hosts.sh"
 . "$(dirname "$0")/jobs.sh"
+. "$(dirname "$0")/seen.sh"
 
 hosts_as_root "$0" "$@"
 trap hosts_down EXIT
@@ -160,8 +161,11 @@ other_endpoints() {
 
 # exchange_case STACK NET RANKS RANKS_OF_A_HOST
 exchange_case() {
+    local log=net-exchange-$1-${2:-default}-$3
     case_of "exchange, $3 ranks, $4 on each host, $(stack_title "$1") over ${2:-the default}" \
-        "net-exchange-$1-${2:-default}-$3" exchange "$@"
+        "$log" exchange "$@"
+    case_of "its counters show which messages crossed the network" "$log-counted" \
+        statistics "$( (($4 == 1)) && echo apart || echo mixed)" "$LOGS/$log.log"
 }
 
 # By libfabric 1.17 and 2.5.
@@ -218,6 +222,21 @@ deaths() {
         vanishes
 }
 
+# What a user sees of jobs between hosts, and what a network costs at their start.
+seen() {
+    local stack net
+    case_of "scifctl shows host, transport, network and bytes of each peer" net-peers \
+        peers_shown mpich5 tcp
+    for stack in "mpich5 tcp" "debian net"; do
+        read -r stack net <<<"$stack"
+        case_of "a job within one host counts no message to others, $(stack_title "$stack")" \
+            "net-here-$stack" no_foreign "$stack"
+        case_of "within one host no megabyte more by default, $(stack_title "$stack")" \
+            "net-costs-$stack" start_costs "$stack" "$net"
+        sed -n 's/^resident/     resident/p' "$LOGS/net-costs-$stack.log"
+    done
+}
+
 # A case: without a network, a job between hosts fails and names FI_SCIF_NET.
 names_the_setting() {
     if exchange mpich5 none 2 1 >"$LOGS/net-none.log" 2>&1; then
@@ -243,6 +262,7 @@ case ${1:-all} in
         exchange_case debian net 4 2
         case_of "no socket is opened for a job within one host, $(stack_title mpich5)" \
             net-auto-mpich5 opens_none mpich5 tcp
+        case_of "a job within one host counts no message to others" net-here no_foreign mpich5
         names_the_setting
         ;;
     all)
@@ -253,6 +273,7 @@ case ${1:-all} in
         default_network
         layers
         spawned
+        seen
         deaths
         demonstration
         names_the_setting

@@ -174,6 +174,26 @@ cat
 echo 'HYDRA build details:'
 LAUNCHER
 chmod +x "$room/site/mpirun"
+case_of "the network that a job between hosts would use, in each libfabric" finds \
+    "found('ok', 'network', '^auto: (net|tcp) .*of libfabric [0-9.]+ \\(/usr/.*none is opened')
+    and found('ok', 'network', '^auto: tcp .*of libfabric 2.* \($mpich.*none is opened')" :
+case_of "the network of a process whose launcher says that its job spans hosts" finds \
+    "found('ok', 'network', '^auto: tcp .*its job spans hosts, so it is used')" \
+    : PMI_SIZE=4 MPI_LOCALNRANKS=2
+case_of "a network that libfabric does not have" finds \
+    "found('broken', 'network', '^FI_SCIF_NET=nosuch: libfabric 2.* no such', '=tcp, or')" \
+    : FI_SCIF_NET=nosuch
+case_of "a network without reliable datagrams" finds \
+    "found('broken', 'network', '^FI_SCIF_NET=udp: .*no reliable datagrams', 'FI_SCIF_NET=tcp')" \
+    : FI_SCIF_NET=udp
+case_of "a layered network whose core is hidden" finds \
+    "found('broken', 'network', 'FI_PROVIDER=scif hides tcp', \"FI_PROVIDER='scif,tcp;scif'\")" \
+    : "FI_SCIF_NET=tcp;ofi_rxm"
+case_of "a layered network whose core is selected" finds \
+    "found('ok', 'network', '^FI_SCIF_NET=tcp;ofi_rxm: .*of libfabric 2')" \
+    : "FI_SCIF_NET=tcp;ofi_rxm" "FI_PROVIDER=scif,tcp;scif"
+case_of "no network" finds \
+    "found('ok', 'network', 'FI_SCIF_NET=none.*refused')" : FI_SCIF_NET=none
 case_of "a launcher that reads its input and leaves a process" finds \
     "found('ok', 'MPICH', '$room/site/mpirun uses scif')" \
     : PATH="$room/site:$PATH"

@@ -164,9 +164,11 @@ prints() {
 shown() {
     local pid
     pid=$(pid_of 0)
-    prints connected 3 "$tool" peers "$pid" &&
+    prints 'connected *soft ' 3 "$tool" peers "$pid" &&
+        prints 'no network to other hosts' 1 "$tool" peers "$pid" &&
         prints '^waits: trecv from rank 2' 1 "$tool" dump "$pid" &&
         prints '^scif: endpoint .* sent [1-9]' 1 "$tool" stats "$pid" &&
+        prints ' foreign_sent 0/0 foreign_received 0/0 ' 1 "$tool" stats "$pid" &&
         prints "^ *$pid  *0  RDM " 1 "$tool" endpoints && prints "^ *$pid " 1 "$tool" top
 }
 

@@ -16,7 +16,7 @@ cd "$ROOT" || exit 1
 
 # STACK WAY pairs. The libfabric of Debian has tcp by the name of net.
 JOBS=("mpich5 scif" "mpich5 tcp" "mpich5 own" "debian scif" "debian net" "debian own")
-LIMIT=60
+LIMIT=90
 STEPS=$((6 + ${#JOBS[@]}))
 step=0
 say() { printf '[%2d/%d] %s\n' $((++step)) "$STEPS" "$*"; }

@@ -40,8 +40,8 @@ def timed(repeat, ranks):
     The first of `ranks` decides the length of a loop, after short ones."""
     took = 0.0
     if rank in ranks:
-        probed = min(loop(repeat, 5) for _ in range(5))
-        count = array("q", [min(20_000, max(3, int(seconds / LOOPS / probed)))])
+        probed = min(loop(repeat, 3) for _ in range(3))
+        count = array("q", [min(20_000, max(1, int(seconds / LOOPS / probed)))])
         # Not by pickled objects, which Open MPI receives by a probe that few providers have.
         for peer in ranks[1:]:
             if rank == ranks[0]:

@@ -21,7 +21,7 @@ set -u -o pipefail
 AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ large_rma/ bad_rma/ atomic/
     atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/ flow/ sleepers/ wait/ waitobj/
     progress_auto/ restart/after_closing death/sending_64k death/asleep_in_the_queue coll/
-    coll_death/ hosts/ fork/ closing/ transient_peers/ many_peers/idle cm/ connected/
+    coll_death/ hosts/ scalable/ fork/ closing/ transient_peers/ many_peers/idle cm/ connected/
     shared/connected_ kinds/connected_)
 # Areas for libfabric 1.17, whose processes start more slowly.
 AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ large_rma/ atomic/ order/ coll/ coll_death/ hosts/

@@ -58,7 +58,6 @@ pub(crate) const OVER_A_NETWORK: &[Excuse] = &[
     ("av/shared_", "a vector with a name is of one host"),
     ("windows/", "they choose another transport"),
     ("transient_peers/leave_no_state", "libfabric's tcp keeps the address of each peer"),
-    ("scalable/", "scalable endpoints are of one host"),
     ("coll_death/before_joining", "a peer from which nothing was heard may start late"),
     ("coll_death/killed_with_a_fork", INHERITED),
     ("restart/after_death_with_a_fork", INHERITED),

@@ -335,18 +335,20 @@ fn source_dies(rank: &Rank, sep: &Sep, peers: &[u64]) -> Outcome {
     Ok(())
 }
 
-/// Tests that an address with nothing but a port reaches each context, and that its replies are
-/// reported with it.
+/// Tests that an address with nothing but IP address and port reaches each context, and that its
+/// replies are reported with it.
 fn typed(rank: &Rank) -> Outcome {
     let sep = Sep::open(rank, sys::FI_MSG | sys::FI_SOURCE)?;
     let name = sep.sep.name()?;
     let names = rank.exchange(&name, &mut || sep.pump())?;
     let theirs = at(&names, rank.peer())?;
-    let port = match theirs.get(2..4) {
-        Some([high, low]) => u16::from_be_bytes([*high, *low]),
+    let (ip, port) = match theirs.get(2..8) {
+        Some(&[high, low, a, b, c, d]) => {
+            (format!("{a}.{b}.{c}.{d}"), u16::from_be_bytes([high, low]))
+        }
         _ => return Err(Fail::NotRun("addresses are not sockaddr_in".into())),
     };
-    let (count, peer) = sep.av.insert_service("127.0.0.1", &port.to_string())?;
+    let (count, peer) = sep.av.insert_service(&ip, &port.to_string())?;
     check_eq!(count, 1);
     for context in 0..CONTEXTS {
         let buf = Buf::new(8);

@@ -255,7 +255,7 @@ static TABLE: &[Param] = &[
                on this host; 'tcp', libfabric 1.18 and later; 'net', the same of libfabric 1.17; \
                'auto', one of both if the launcher has ranks on other hosts, else none. Others, \
                such as 'tcp;ofi_rxm', need FI_PROVIDER='scif,tcp;scif'. Only with \
-               FI_SCIF_TRANSPORT=soft, not for scalable endpoints",
+               FI_SCIF_TRANSPORT=soft",
     },
     Param {
         name: c"net_domain",

@@ -99,6 +99,26 @@ pub(crate) fn take_port(
     }
 }
 
+/// Binds SCIF port `wanted` of a scalable endpoint at `ip`. Other hosts reach it as well, if the
+/// user has chosen a network. A number in use is not logged, since the caller tries others.
+///
+/// # Errors
+/// As [`take_port`].
+pub(crate) fn take_next_port(
+    dom: &DomainShared,
+    ip: Ipv4Addr,
+    wanted: u16,
+) -> Result<Endpoint, Errno> {
+    match net::chosen(&dom.fabric.node) {
+        [] => bind(dom, wanted),
+        providers => {
+            let net = opened(&dom.net, providers)?;
+            let keys = Some(&dom.keys);
+            bind_number(&dom.fabric, net, keys, (ip, wanted))?.ok_or(fi::FI_EADDRINUSE)
+        }
+    }
+}
+
 /// Binds the SCIF port of a passive endpoint, as [`take_port`]. Its connections export no keys, so
 /// peers get no memory access.
 ///
@@ -138,14 +158,8 @@ fn bind_networked(
     (ip, wanted): (Ipv4Addr, u16),
 ) -> Result<Endpoint, Errno> {
     for _ in 0..if wanted == 0 { NUMBERS } else { 1 } {
-        let wire = EndpointWire::open(net, ip, wanted)?;
-        let port = wire.name().port();
-        let exports = Exports { keys: keys.map(Arc::clone) };
-        let network: (Box<dyn NetWire>, OpDecoder) = (Box::new(wire), operation);
-        match Endpoint::bind_over(&fabric.node, port, exports, Some(network)) {
-            // Another process has that number on this host.
-            Err(scif::Error::PortInUse(_)) => {}
-            bound => return bound.map_err(|e| errno::errno(&e)),
+        if let Some(bound) = bind_number(fabric, net, keys, (ip, wanted))? {
+            return Ok(bound);
         }
     }
     reason::warn_about_call(
@@ -157,6 +171,24 @@ fn bind_networked(
         ),
     );
     Err(fi::FI_EADDRINUSE)
+}
+
+/// Makes one attempt to bind one number in the network and on this host. `None`: another process
+/// has that number on this host.
+fn bind_number(
+    fabric: &FabricShared,
+    net: &Arc<NetDomain>,
+    keys: Option<&Arc<SharedKeys>>,
+    (ip, wanted): (Ipv4Addr, u16),
+) -> Result<Option<Endpoint>, Errno> {
+    let wire = EndpointWire::open(net, ip, wanted)?;
+    let port = wire.name().port();
+    let exports = Exports { keys: keys.map(Arc::clone) };
+    let network: (Box<dyn NetWire>, OpDecoder) = (Box::new(wire), operation);
+    match Endpoint::bind_over(&fabric.node, port, exports, Some(network)) {
+        Err(scif::Error::PortInUse(_)) => Ok(None),
+        bound => bound.map(Some).map_err(|e| errno::errno(&e)),
+    }
 }
 
 /// Binds a SCIF port of the own node; any port for number 0.

@@ -6,6 +6,8 @@
 //! port belongs. All ports are bound when the endpoint is opened, so that no other endpoint binds
 //! one of them.
 
+use std::net::Ipv4Addr;
+
 use scif::Endpoint;
 
 use crate::base::addr::ContextCounts;
@@ -34,6 +36,8 @@ enum PortSlot {
 #[derive(Debug)]
 pub(super) struct Ports {
     first: u16,
+    /// IP address in the name of the endpoint.
+    ip: Ipv4Addr,
     slots: Vec<PortSlot>,
 }
 
@@ -50,8 +54,9 @@ impl Ports {
         let wanted = port::requested(&dom.fabric, src)?.port;
         let mut taken = Err(fi::FI_EADDRINUSE);
         for _ in 0..if wanted == 0 { TRIES } else { 1 } {
-            let first = port::bind(dom, wanted)?;
-            taken = row(dom, first, group.ports());
+            let first = port::take_port(dom, src, true)?;
+            let ip = first.network_name().map_or_else(|| port::ip_of(src), |name| *name.ip());
+            taken = row(dom, (first, ip), group.ports());
             if taken.as_ref().err() != Some(&fi::FI_EADDRINUSE) {
                 break;
             }
@@ -61,6 +66,10 @@ impl Ports {
 
     pub(super) fn first(&self) -> u16 {
         self.first
+    }
+
+    pub(super) fn name_ip(&self) -> Ipv4Addr {
+        self.ip
     }
 
     pub(super) fn any_open(&self) -> bool {
@@ -84,7 +93,7 @@ impl Ports {
             PortSlot::Open => Err(fi::FI_EBUSY),
             PortSlot::Closed => {
                 let port = port_at(self.first, at).ok_or(fi::FI_EINVAL);
-                let bound = port.and_then(|port| port::bind(dom, port));
+                let bound = port.and_then(|port| port::take_next_port(dom, self.ip, port));
                 if bound.is_err() {
                     *slot = PortSlot::Closed;
                 }
@@ -106,13 +115,17 @@ fn port_at(first: u16, at: usize) -> Option<u16> {
 }
 
 /// Binds the ports that follow `first`.
-fn row(dom: &DomainShared, first: Endpoint, count: usize) -> Result<Ports, Errno> {
+fn row(
+    dom: &DomainShared,
+    (first, ip): (Endpoint, Ipv4Addr),
+    count: usize,
+) -> Result<Ports, Errno> {
     let number = first.id().port;
     let mut slots = vec![PortSlot::Reserved(first)];
     for at in 1..count {
         // No port follows the last one.
         let port = port_at(number, at).ok_or(fi::FI_EADDRINUSE)?;
-        slots.push(PortSlot::Reserved(port::bind(dom, port)?));
+        slots.push(PortSlot::Reserved(port::take_next_port(dom, ip, port)?));
     }
-    Ok(Ports { first: number, slots })
+    Ok(Ports { first: number, ip, slots })
 }

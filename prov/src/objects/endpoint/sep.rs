@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Scalable endpoint, as shared with its contexts: ports, address vector and event queue.
 
-use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use libfabric_sys as fi;
@@ -54,8 +53,6 @@ pub(crate) struct SepShared {
 #[derive(Debug)]
 struct SepState {
     ports: Ports,
-    /// IP address in the name of the endpoint.
-    ip: Ipv4Addr,
     /// Index of its address vector.
     av: Option<u32>,
     eq: Option<Arc<EqShared>>,
@@ -143,8 +140,7 @@ impl SepShared {
     ) -> Result<Arc<SepShared>, Errno> {
         let ports = Ports::take(dom, src, group)?;
         dom.gate.lock().open.seps += 1;
-        let state =
-            SepState { ports, ip: port::ip_of(src), av: None, eq: None, fid: 0, enabled: false };
+        let state = SepState { ports, av: None, eq: None, fid: 0, enabled: false };
         Ok(Arc::new(SepShared {
             dom: Arc::clone(dom),
             creator: Maker::here(),
@@ -196,7 +192,7 @@ impl SepShared {
         let state = self.state();
         let node = &self.dom.fabric.node;
         let id = PortId::new(node.id(), state.ports.first());
-        Addr::of_group(state.ip, id, node.host_hash(), self.group).to_bytes()
+        Addr::of_group(state.ports.name_ip(), id, node.host_hash(), self.group).to_bytes()
     }
 
     pub(crate) fn set_name(&self, name: &[u8]) -> Result<(), Errno> {
@@ -209,7 +205,6 @@ impl SepShared {
         if wanted == 0 || wanted != state.ports.first() {
             state.ports = Ports::take(&self.dom, name, self.group)?;
         }
-        state.ip = port::ip_of(name);
         Ok(())
     }
 

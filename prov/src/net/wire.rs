@@ -52,11 +52,11 @@ const READS: usize = 2;
 /// Memory that the provider uses during an operation, as large as the largest that it may ask for.
 type Context = UnsafeCell<fi::fi_context2>;
 
-/// Send in progress.
+/// Message that was sent, or could not be.
 #[derive(Debug)]
 struct InFlight {
     to: WirePeer,
-    /// Owned by the provider, so not read or written here.
+    /// Owned by the provider until the completion, so not read or written here.
     message: Vec<u8>,
 }
 
@@ -125,15 +125,20 @@ impl Sends {
         Sends { slots, free: (0..SENDS).rev().collect(), spare: Vec::new() }
     }
 
-    /// Frees the slot of a send; returns its peer.
-    fn finish(&mut self, at: usize) -> Option<WirePeer> {
-        let InFlight { to, mut message } = self.slots.get_mut(at)?.take()?;
+    /// Frees the slot of a send.
+    fn finish(&mut self, at: usize) -> Option<InFlight> {
+        let sent = self.slots.get_mut(at)?.take()?;
         self.free.push(at);
+        Some(sent)
+    }
+
+    /// Keeps the buffer of a message, for a later one.
+    fn keep(&mut self, sent: InFlight) {
+        let InFlight { mut message, .. } = sent;
         if self.spare.len() < SPARE_MAX {
             message.clear();
             self.spare.push(message);
         }
-        Some(to)
     }
 }
 
@@ -153,8 +158,8 @@ pub(crate) struct EndpointWire {
     /// Completions of the last read.
     polled: [fi::fi_cq_msg_entry; COMPLETIONS],
     memory: MemoryReads,
-    /// Peers to which a post failed.
-    lost: VecDeque<WirePeer>,
+    /// Messages whose post failed.
+    lost: VecDeque<InFlight>,
     /// Numbers of peers, each with the number of its uses.
     uses: HashMap<u64, usize>,
     /// Uses that end once no message to the peer is in progress.
@@ -348,7 +353,9 @@ impl EndpointWire {
             return self.end_read(at, true, on);
         }
         if slot >= RECEIVES {
-            self.sends.finish(slot - RECEIVES);
+            if let Some(sent) = self.sends.finish(slot - RECEIVES) {
+                self.sends.keep(sent);
+            }
             return;
         }
         self.receives.deliver(slot, entry.len, on);
@@ -429,9 +436,10 @@ impl EndpointWire {
             let from = self.memory.reads.get(at).copied().flatten().map(|(_, from)| from);
             self.note_lost("a read from", from, entry.err);
             self.end_read(at, false, on);
-        } else if let Some(peer) = self.sends.finish(slot - RECEIVES) {
-            self.note_lost("a message to", Some(peer), entry.err);
-            on(WireEvent::Lost(peer));
+        } else if let Some(sent) = self.sends.finish(slot - RECEIVES) {
+            self.note_lost("a message to", Some(sent.to), entry.err);
+            on(WireEvent::Lost(sent.to, &sent.message));
+            self.sends.keep(sent);
         }
     }
 }
@@ -475,7 +483,7 @@ impl NetWire for EndpointWire {
 
     fn send(&mut self, to: WirePeer, message: Vec<u8>) -> Result<(), Vec<u8>> {
         if self.ep.is_null() {
-            self.lost.push_back(to);
+            self.lost.push_back(InFlight { to, message });
             return Ok(());
         }
         let Some(at) = self.sends.free.pop() else {
@@ -499,7 +507,7 @@ impl NetWire for EndpointWire {
         }
         let errno = i32::try_from(-code).unwrap_or(fi::FI_EOTHER);
         self.note_lost("a message to", Some(to), errno);
-        self.lost.push_back(to);
+        self.lost.push_back(InFlight { to, message });
         Ok(())
     }
 
@@ -527,8 +535,9 @@ impl NetWire for EndpointWire {
         if self.receives.taken.len() == RECEIVES {
             self.repost_taken();
         }
-        for peer in self.lost.drain(..) {
-            on(WireEvent::Lost(peer));
+        while let Some(sent) = self.lost.pop_front() {
+            on(WireEvent::Lost(sent.to, &sent.message));
+            self.sends.keep(sent);
         }
         if !self.ending.is_empty() {
             self.end_uses();

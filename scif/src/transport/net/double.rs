@@ -33,7 +33,7 @@ pub(super) const DECODER: OpDecoder = |kind, head, body_len| match kind {
 #[derive(Debug, Default)]
 struct EndInbox {
     messages: VecDeque<Vec<u8>>,
-    lost: Vec<WirePeer>,
+    lost: Vec<(WirePeer, Vec<u8>)>,
     reads: Vec<Read>,
 }
 
@@ -49,6 +49,8 @@ struct Read {
 #[derive(Debug, Default)]
 pub(super) struct NetState {
     ends: HashMap<SocketAddrV4, EndInbox>,
+    /// Last message that was taken for each name.
+    last: HashMap<SocketAddrV4, Vec<u8>>,
     /// Whether messages wait, until the test delivers them.
     pub(super) held: bool,
     /// Number of messages that the network still takes; `None`: no limit.
@@ -107,12 +109,21 @@ impl NetDouble {
         }
     }
 
-    /// Makes the network forget an end, and report its loss to `to` as peer 0.
+    /// Makes the network forget an end, and report the loss of the last message to it to `to`, as
+    /// one to peer 0.
     pub(super) fn lose(&self, name: SocketAddrV4, to: SocketAddrV4) {
-        let mut state = self.state();
-        state.ends.remove(&name);
-        if let Some(end) = state.ends.get_mut(&to) {
-            end.lost.push(WirePeer(0));
+        let last = {
+            let mut state = self.state();
+            state.ends.remove(&name);
+            state.last.get(&name).cloned().unwrap_or_default()
+        };
+        self.report_loss(to, &last);
+    }
+
+    /// Reports the loss of a message to peer 0 of `to`.
+    pub(super) fn report_loss(&self, to: SocketAddrV4, message: &[u8]) {
+        if let Some(end) = self.state().ends.get_mut(&to) {
+            end.lost.push((WirePeer(0), message.to_vec()));
         }
     }
 }
@@ -177,7 +188,8 @@ impl NetWire for EndDouble {
         let Some(end) = state.ends.get_mut(to) else {
             return Err(message);
         };
-        end.messages.push_back(message);
+        end.messages.push_back(message.clone());
+        state.last.insert(*to, message);
         state.sent += 1;
         state.room = state.room.map(|room| room - 1);
         Ok(())
@@ -196,8 +208,8 @@ impl NetWire for EndDouble {
             let len = message.len();
             on(WireEvent::Message(&mut message, len));
         }
-        for peer in lost {
-            on(WireEvent::Lost(peer));
+        for (peer, message) in lost {
+            on(WireEvent::Lost(peer, &message));
         }
         for Read { from, to, number } in reads {
             let at = usize::try_from(from.addr).unwrap();

@@ -18,7 +18,7 @@ use crate::error::Refusal;
 
 /// Version of messages. A peer with another one is refused. All versions have the same
 /// [`FrameHead`], the same kinds of greetings and refusals, and the same first bytes of a greeting.
-pub(super) const VERSION: u16 = 4;
+pub(super) const VERSION: u16 = 5;
 /// First bytes of a greeting.
 const MAGIC: [u8; 4] = *b"ScNe";
 /// Number in a greeting that shows the byte order of its sender.
@@ -51,8 +51,7 @@ pub(super) enum FrameKind {
     Credit,
     /// Question whether the peer still has the connection. Contains a greeting.
     Ping,
-    /// Answer to a ping: no such connection, since the process is another one. Its sequence number
-    /// has no meaning.
+    /// Answer to a ping: no such connection. Its sequence number has no meaning.
     Unknown,
     /// Last message of a graceful close.
     Bye,
@@ -66,10 +65,11 @@ impl FrameKind {
         match self {
             FrameKind::Records | FrameKind::LongRecord => true,
             FrameKind::Greeting => {
-                NetGreeting::decode(content).is_some_and(|(_, rest)| proof_of(rest).is_some())
+                NetGreeting::decode(content).is_some_and(|(_, rest)| mark_and_proof(rest).is_some())
             }
             FrameKind::Ping => NetGreeting::decode(content).is_some_and(|(_, r)| r.is_empty()),
-            FrameKind::Welcome => proof_of(content).is_some(),
+            FrameKind::Welcome => mark_and_proof(content).is_some(),
+            FrameKind::Unknown => mark_of(content).is_some_and(|(_, rest)| rest.is_empty()),
             FrameKind::Challenge => content.len() == NONCE,
             FrameKind::Refusal(Refusal::Version) => {
                 content.is_empty() || NetGreeting::decode(content).is_some()
@@ -182,7 +182,7 @@ pub(super) fn open(message: &[u8]) -> Option<(FrameHead, &[u8])> {
     (rest.len() == head.len.get() as usize).then_some((head, rest))
 }
 
-/// Content of a greeting, behind which the proof of a key may follow.
+/// First bytes of a greeting. The mark of its sender follows, and the proof of a key may.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub(super) struct NetGreeting {
@@ -244,6 +244,26 @@ impl NetGreeting {
             )
         })
     }
+}
+
+/// Name of a port in its messages, and its mark.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PortMark {
+    pub(super) greeting: NetGreeting,
+    pub(super) mark: u64,
+}
+
+/// Takes the mark of the sender, a random number that tells its port from others at its name, off a
+/// greeting or a reply.
+pub(super) fn mark_of(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let (mark, rest) = bytes.split_first_chunk()?;
+    Some((u64::from_le_bytes(*mark), rest))
+}
+
+/// Takes the mark, and the proof behind it, if there is one.
+pub(super) fn mark_and_proof(bytes: &[u8]) -> Option<(u64, Option<KeyProof>)> {
+    let (mark, rest) = mark_of(bytes)?;
+    Some((mark, proof_of(rest)?))
 }
 
 /// Returns the proof behind a greeting, if there is one; `None` for other bytes.
@@ -356,6 +376,8 @@ mod tests {
             let text = other.difference().unwrap();
             assert!(words.iter().all(|word| text.contains(&word.to_string())), "{text}");
         }
+        assert_eq!(mark_of(&[1, 0, 0, 0, 0, 0, 0, 0, 9]), Some((1, &[9][..])));
+        assert_eq!((mark_of(&[1; 7]), mark_and_proof(&[1; 9])), (None, None));
         assert_eq!(proof_of(&[]), Some(None));
         assert_eq!(proof_of(b"tail"), None);
         assert!(proof_of(&[7; size_of::<KeyProof>()]).is_some_and(|proof| proof.is_some()));

@@ -32,7 +32,7 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 const ROUNDS: usize = 400;
 const ID: ConnId = ConnId { index: 0, generation: 1 };
 /// Size in bytes of a greeting.
-const GREETING: usize = size_of::<NetGreeting>();
+const GREETING: usize = size_of::<NetGreeting>() + size_of::<u64>();
 /// Letters of all kinds of messages.
 const KINDS: &[u8] = b"GWHNDLCPUBR";
 
@@ -426,6 +426,7 @@ proptest! {
         let [mut a, mut b] = [0, 1].map(|host| net.mux(name(host)).unwrap());
         let good = NetGreeting::new(0, name(1));
         let mut bytes = good.as_bytes().to_vec();
+        bytes.extend([1; 8]);
         changes.iter().for_each(|&(at, byte)| bytes[at] = byte);
         bytes.resize(len, 0);
         net.forge(name(0), &message(FrameKind::Greeting, 9, &bytes));

@@ -6,7 +6,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use super::double::NetDouble;
 use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, begin, open, seal};
 use super::key::JobKey;
-use super::mux::{Accepted, NetMux};
+use super::mux::NetMux;
+use super::stream::Accepted;
 use super::tests::Host;
 use crate::addr::PortId;
 use crate::endpoint::LinkEvent;
@@ -242,7 +243,7 @@ fn a_greeting_of_a_former_connection_opens_no_other() {
 
 #[test]
 fn an_acceptor_without_the_key_is_refused() {
-    for content in [&[][..], &[7; 40]] {
+    for content in [&[1; 8][..], &[7; 48]] {
         let net = NetDouble::default();
         let mut a = mux(&net, 1, "k");
         let _impostor = net.end(name(2));

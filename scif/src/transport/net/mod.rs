@@ -15,6 +15,8 @@ mod frame;
 mod handshake;
 #[cfg(test)]
 mod hostile;
+#[cfg(test)]
+mod incarnation_tests;
 mod key;
 #[cfg(test)]
 mod key_tests;

@@ -14,14 +14,16 @@ use scif_ring::{BELL_BYTES, Mem};
 use zerocopy::IntoBytes;
 
 use super::dead_names::DeadNames;
-use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, begin, open, proof_of, seal};
+use super::frame::{
+    FrameHead, FrameKind, HEAD, NetGreeting, PortMark, begin, mark_and_proof, mark_of, open, seal,
+};
 use super::key::{KeyCheck, OwnKey};
 use super::outside::OutsideBodies;
 use super::pending::{PendingConnects, PendingState};
 use super::reads::NetReads;
 use super::replies::{StrayReplies, StrayReply};
 use super::resting::{PageRelease, RestingList};
-use super::stream::NetStream;
+use super::stream::{Accepted, NetStream};
 use super::wire::{NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::addr::PortId;
 use crate::carried::{CarriedCounts, OpDecoder, Tally};
@@ -41,22 +43,11 @@ const BACKLOG: usize = 4096;
 /// traffic inside the host, a shorter one delays answers of peers that compute in between.
 const EXPECT_NS: u64 = 200_000;
 
-/// Connection that was accepted.
-#[derive(Debug)]
-pub(super) struct Accepted {
-    pub(super) token: u64,
-    pub(super) peer: PortId,
-    /// Side of this process.
-    pub(super) side: Side,
-    /// Memory of its rings.
-    pub(super) segment: Arc<Mapping>,
-}
-
 /// State of a port over a network.
 #[derive(Debug)]
 pub(super) struct NetMux {
     wire: Box<dyn NetWire>,
-    node: u16,
+    own: PortMark,
     /// Doorbell whose owner always appears asleep, so that a producer calls the link, which sends.
     bell: Arc<Mapping>,
     table: StreamTable,
@@ -93,7 +84,8 @@ impl NetMux {
         let bell = Arc::new(Mapping::private(BELL_BYTES).map_err(Error::os("mmap"))?);
         bell.bell()?.set_sleeping(true);
         let table = StreamTable::new(&*wire, Tally::new(decoder));
-        Ok(NetMux { wire, node, bell, table })
+        let own = PortMark { greeting: NetGreeting::new(node, wire.name()), mark: new_token() };
+        Ok(NetMux { wire, own, bell, table })
     }
 
     pub(super) fn wire(&mut self) -> &mut dyn NetWire {
@@ -128,7 +120,7 @@ impl NetMux {
         let mut stream = NetStream::new((token, dst), Side::Opener, self.table.limits, key)?;
         stream.id = id;
         let segment = Arc::clone(&stream.segment);
-        stream.flush(&mut *self.wire, self.node, &mut self.table.tally)?;
+        stream.flush(&mut *self.wire, &self.own, &mut self.table.tally)?;
         self.table.streams.insert(token, stream);
         self.table.list(token);
         self.table.received_ns = now_ns();
@@ -204,14 +196,14 @@ impl NetMux {
     /// # Errors
     /// The network has not taken it so far, or has refused it for too long.
     fn reach(&mut self, dst: PortId) -> Result<()> {
-        let NetMux { wire, table, node, .. } = self;
+        let NetMux { wire, table, own, .. } = self;
         let Some(name) = dst.network_name() else { return Ok(()) };
         let Some(dead) = table.dead.get_mut(name) else { return Ok(()) };
         let mut is_reached = dead.is_heard();
         if !is_reached && dead.take_attempt(now_ns()) {
             let mut message = wire.buffer();
             begin(&mut message, FrameHead::new(FrameKind::Ping, new_token(), 0, 0));
-            message.extend_from_slice(NetGreeting::new(*node, wire.name()).as_bytes());
+            message.extend_from_slice(own.greeting.as_bytes());
             seal(&mut message);
             is_reached = wire.send(dead.to, message).is_ok();
             if !is_reached && wire.has_room() {
@@ -311,7 +303,7 @@ impl NetMux {
         let Some(stream) = self.table.streams.get_mut(&token) else { return };
         let was_open = stream.changes.end.is_none();
         if was_open {
-            let flushed = stream.flush(&mut *self.wire, self.node, &mut self.table.tally);
+            let flushed = stream.flush(&mut *self.wire, &self.own, &mut self.table.tally);
             if let Err(error) = flushed {
                 log::warn!(
                     "connection to {}: {} cannot send: {error}; connection reset. Set FI_SCIF_NET \
@@ -324,7 +316,9 @@ impl NetMux {
             if !std::mem::replace(&mut stream.has_pages, true) {
                 self.table.resting.add(token, now_ns());
             }
+            self.table.end_twins(token);
         }
+        let Some(stream) = self.table.streams.get_mut(&token) else { return };
         if stream.has_left() && (stream.is_finished() || stream.changes.end.is_some()) {
             self.remove(token);
         } else if stream.changes.end.is_some() {
@@ -348,9 +342,9 @@ impl NetMux {
         match answer.kind {
             FrameKind::Challenge => message.extend(self.table.key.nonce.to_le_bytes()),
             FrameKind::Refusal(Refusal::Version) => {
-                let own = NetGreeting::new(self.node, self.wire.name());
-                message.extend_from_slice(own.as_bytes());
+                message.extend_from_slice(self.own.greeting.as_bytes());
             }
+            FrameKind::Unknown => message.extend(self.own.mark.to_le_bytes()),
             _ => {}
         }
         seal(&mut message);
@@ -373,6 +367,7 @@ impl NetMux {
             stream.ping_if_silent(now, self.wire.provider());
             if was_open && stream.changes.end.is_some() {
                 self.table.ready.push(token);
+                self.table.end_twins(token);
             }
             self.flush(token);
         }
@@ -646,7 +641,7 @@ impl StreamTable {
                 self.received_ns = now_ns();
                 self.on_message(&head, message, len);
             }
-            WireEvent::Lost(peer) => self.on_lost(peer),
+            WireEvent::Lost(peer, message) => self.on_lost(peer, message),
             WireEvent::ReadEnded { number, is_done } => {
                 self.received_ns = now_ns();
                 self.reads.note_ended(number, is_done);
@@ -672,8 +667,13 @@ impl StreamTable {
         if !stream.is_receiving() {
             return;
         }
-        if head.kind() == Some(FrameKind::Unknown) {
+        let unknown = (head.kind() == Some(FrameKind::Unknown)).then(|| mark_of(rest)).flatten();
+        if let Some((mark, _)) = unknown {
             stream.end(Reason::Died);
+            // The process at its name may be the same one.
+            if !stream.watch.is_of_mark(mark) {
+                self.end_twins(token);
+            }
         } else if let Err(reason) =
             stream.receive(head, (message, len), self.received_ns, &mut self.tally, &self.provider)
         {
@@ -685,9 +685,7 @@ impl StreamTable {
         }
         self.ready.push(token);
         // A credit may let more be sent.
-        if !std::mem::replace(&mut stream.listed, true) {
-            self.listed.push(token);
-        }
+        self.list(token);
     }
 
     fn on_greeting(&mut self, head: &FrameHead, rest: &[u8]) {
@@ -715,7 +713,7 @@ impl StreamTable {
         let key = self.key.of_acceptor(token, name);
         match NetStream::new((token, from), Side::Acceptor, self.limits, key) {
             Ok(mut stream) => {
-                stream.note_greeting();
+                stream.note_greeting(mark_of(rest).map_or(0, |(mark, _)| mark));
                 self.streams.insert(token, stream);
                 self.requests.push_back(token);
             }
@@ -737,7 +735,7 @@ impl StreamTable {
             self.replies.log_refused(name, format_args!("{difference}"));
             return Some(FrameKind::Refusal(Refusal::Version));
         }
-        let Some(proof) = proof_of(rest) else {
+        let Some((_, proof)) = mark_and_proof(rest) else {
             self.replies.log_refused(name, format_args!("its greeting is invalid"));
             return Some(FrameKind::Refusal(Refusal::Version));
         };
@@ -757,8 +755,12 @@ impl StreamTable {
     /// Probes the other connections of a peer that connects, since it may be a new
     /// process at the address of a dead one.
     fn probe_others(&mut self, peer: PortId) {
+        self.probe_all(|stream| stream.peer == peer);
+    }
+
+    fn probe_all(&mut self, concerns: impl Fn(&NetStream) -> bool) {
         let StreamTable { streams, listed, .. } = self;
-        for stream in streams.values_mut().filter(|stream| stream.peer == peer) {
+        for stream in streams.values_mut().filter(|stream| concerns(stream)) {
             stream.ping();
             if !std::mem::replace(&mut stream.listed, true) {
                 listed.push(stream.token);
@@ -766,17 +768,31 @@ impl StreamTable {
         }
     }
 
-    fn on_lost(&mut self, peer: WirePeer) {
-        let StreamTable { streams, ready, listed, .. } = self;
-        for stream in streams.values_mut().filter(|stream| stream.to == Some(peer)) {
-            if stream.greet_again() {
-                if !std::mem::replace(&mut stream.listed, true) {
-                    listed.push(stream.token);
-                }
-                continue;
+    /// Ends the connection of a message that is lost. The others of that process end too, and those
+    /// of a later one at its name do not.
+    fn on_lost(&mut self, peer: WirePeer, message: &[u8]) {
+        let token = open(message).map(|(head, _)| head.token());
+        if let Some(stream) = token.and_then(|token| self.streams.get_mut(&token)) {
+            if !stream.greet_again() {
+                stream.end(Reason::Died);
+                self.ready.push(stream.token);
             }
-            stream.end(Reason::Died);
-            ready.push(stream.token);
+        }
+        self.end_twins(token.unwrap_or_default());
+        self.probe_all(|stream| stream.to == Some(peer));
+    }
+
+    /// Ends the other connections of a process, if it has died. Records sent over one of them would
+    /// be lost without an error.
+    fn end_twins(&mut self, token: u64) {
+        let StreamTable { streams, ready, .. } = self;
+        let died = streams.get(&token).filter(|dead| dead.changes.end == Some(Reason::Died));
+        let Some(mark) = died.map(|dead| dead.watch.mark()) else { return };
+        for stream in streams.values_mut().filter(|stream| stream.watch.is_of_mark(mark)) {
+            if stream.changes.end.is_none() {
+                stream.end(Reason::Died);
+                ready.push(stream.token);
+            }
         }
     }
 }

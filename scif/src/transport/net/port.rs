@@ -9,7 +9,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::link::NetLink;
-use super::mux::{Accepted, NetMux};
+use super::mux::NetMux;
+use super::stream::Accepted;
 use super::wire::NetWire;
 use crate::addr::PortId;
 use crate::carried::{CarriedCounts, OpDecoder};

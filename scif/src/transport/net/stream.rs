@@ -13,7 +13,7 @@ use scif_ring::{Consumer, Producer};
 use zerocopy::IntoBytes;
 
 use super::frame::{
-    FrameHead, FrameKind, HEAD, NetGreeting, begin, begin_record, long_record, next_record,
+    FrameHead, FrameKind, HEAD, PortMark, begin, begin_record, long_record, mark_of, next_record,
     record_size, seal,
 };
 use super::handshake::Handshake;
@@ -67,6 +67,17 @@ pub(super) struct Changes {
     pub(super) end: Option<Reason>,
 }
 
+/// Connection that was accepted.
+#[derive(Debug)]
+pub(super) struct Accepted {
+    pub(super) token: u64,
+    pub(super) peer: PortId,
+    /// Side of this process.
+    pub(super) side: Side,
+    /// Memory of its rings.
+    pub(super) segment: Arc<Mapping>,
+}
+
 /// End of a connection by this side.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Departure {
@@ -91,7 +102,7 @@ pub(super) struct NetStream {
     pub(super) listed: bool,
     /// Whether its rings may contain pages, so that it is in the list of resting connections.
     pub(super) has_pages: bool,
-    watch: PeerWatch,
+    pub(super) watch: PeerWatch,
     /// Message without records that is due: a ping, or the answer to one.
     due: Option<FrameKind>,
     handshake: Handshake,
@@ -190,7 +201,10 @@ impl NetStream {
         let is_first = self.handshake.note_answer();
         match kind {
             FrameKind::Welcome if is_first => {
-                self.check_proof(content(message.0, message.1))?;
+                let mark = mark_of(content(message.0, message.1));
+                let (mark, proof) = mark.ok_or(Reason::Corrupt)?;
+                self.check_proof(proof)?;
+                self.watch.note_mark(mark);
                 self.changes.up = true;
                 // The peer holds its records until it knows that its answer has arrived.
                 self.due = Some(FrameKind::Credit);
@@ -224,9 +238,10 @@ impl NetStream {
         if is_proved { Ok(()) } else { Err(Reason::Refused(Refusal::Key)) }
     }
 
-    /// Notes that the first greeting of the peer has arrived.
-    pub(super) fn note_greeting(&mut self) {
+    /// Notes that the first greeting of the peer has arrived, and the mark of its sender.
+    pub(super) fn note_greeting(&mut self, mark: u64) {
         self.receiver.sequence = 1;
+        self.watch.note_mark(mark);
         self.watch.note_received(now_ns());
     }
 
@@ -348,7 +363,7 @@ impl NetStream {
     pub(super) fn flush(
         &mut self,
         wire: &mut dyn NetWire,
-        node: u16,
+        own: &PortMark,
         tally: &mut Tally,
     ) -> error::Result<()> {
         let to = match self.to {
@@ -361,7 +376,7 @@ impl NetStream {
         loop {
             let message = match self.sender.waiting.take() {
                 Some(message) => message,
-                None => match self.next_message(wire, node, tally) {
+                None => match self.next_message(wire, own, tally) {
                     Some(message) => message,
                     None => return Ok(()),
                 },
@@ -463,7 +478,7 @@ impl NetStream {
     fn next_message(
         &mut self,
         wire: &mut dyn NetWire,
-        node: u16,
+        own: &PortMark,
         tally: &mut Tally,
     ) -> Option<Vec<u8>> {
         let consumed = self.receiver.consumed();
@@ -502,12 +517,13 @@ impl NetStream {
         let mut message = self.begin_message(wire, kind);
         match kind {
             FrameKind::Greeting | FrameKind::Ping => {
-                message.extend_from_slice(NetGreeting::new(node, wire.name()).as_bytes());
+                message.extend_from_slice(own.greeting.as_bytes());
             }
             _ => {}
         }
         match kind {
             FrameKind::Greeting | FrameKind::Welcome => {
+                message.extend(own.mark.to_le_bytes());
                 if let Some(key) = &self.key {
                     message.extend_from_slice(key.proof().as_bytes());
                 }

@@ -526,15 +526,15 @@ fn probe(mux: &mut NetMux, token: u64, now: u64) {
     mux.poll(&mut Vec::new());
 }
 
-struct MuxPair {
-    net: NetDouble,
-    a: NetMux,
-    b: NetMux,
-    token: u64,
-    names: [SocketAddrV4; 2],
+pub(super) struct MuxPair {
+    pub(super) net: NetDouble,
+    pub(super) a: NetMux,
+    pub(super) b: NetMux,
+    pub(super) token: u64,
+    pub(super) names: [SocketAddrV4; 2],
 }
 
-fn muxes() -> MuxPair {
+pub(super) fn muxes() -> MuxPair {
     muxes_over(NetDouble::default())
 }
 

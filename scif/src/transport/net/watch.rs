@@ -12,7 +12,7 @@ use crate::addr::PortId;
 
 /// Time in nanoseconds without a message of the peer after which a ping is sent, and between two
 /// pings. A longer one delays the news of a death, a shorter one costs both sides messages.
-const PING_NS: u64 = 400_000_000;
+const PING_NS: u64 = 200_000_000;
 /// Number of pings without an answer after which they become rare, so that they do not fill the
 /// buffers of a peer that is stopped.
 const PINGS_OFTEN: u32 = 250;
@@ -26,6 +26,8 @@ const SLOW_NS: u64 = 10_000_000_000;
 #[derive(Debug)]
 pub(super) struct PeerWatch {
     limits: PeerLimits,
+    /// Random number of the peer's end of the network; 0 before it is known.
+    mark: u64,
     /// Time of the last message of the peer; 0 before the first.
     received_ns: u64,
     /// Time of the last ping.
@@ -44,6 +46,7 @@ impl PeerWatch {
     pub(super) fn new(limits: PeerLimits) -> PeerWatch {
         PeerWatch {
             limits,
+            mark: 0,
             received_ns: 0,
             pinged_ns: 0,
             unanswered: 0,
@@ -57,6 +60,20 @@ impl PeerWatch {
     pub(super) fn note_received(&mut self, now: u64) {
         self.received_ns = now;
         self.unanswered = 0;
+    }
+
+    /// Notes the random number of the peer's end of the network.
+    pub(super) fn note_mark(&mut self, mark: u64) {
+        self.mark = mark;
+    }
+
+    /// Whether that end is known, and has the random number `mark`.
+    pub(super) fn is_of_mark(&self, mark: u64) -> bool {
+        mark != 0 && self.mark == mark
+    }
+
+    pub(super) fn mark(&self) -> u64 {
+        self.mark
     }
 
     pub(super) fn has_received(&self) -> bool {

@@ -33,8 +33,8 @@ pub enum WireEvent<'a> {
     /// A message of that length has arrived, in a buffer that may be taken, and is then given back
     /// later. Its sender is known from its content only.
     Message(&'a mut Vec<u8>, usize),
-    /// A message to this peer was lost, and later ones may be.
-    Lost(WirePeer),
+    /// Message to a peer that was lost, as later ones may be.
+    Lost(WirePeer, &'a [u8]),
     /// The read with that number has ended.
     ReadEnded {
         /// Number given to `read`.

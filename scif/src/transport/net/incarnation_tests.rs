@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
+//! Several connections with one process, and processes that follow each other at one name.
+
+use super::double::NetDouble;
+use super::mux::NetMux;
+use super::tests::{MuxPair, muxes};
+use crate::addr::PortId;
+use crate::error::Reason;
+use crate::slab::ConnId;
+use crate::sys::time::now_ns;
+use crate::transport::{CloseKind, LinkUpdate};
+
+const HOUR_NS: u64 = 3_600_000_000_000;
+const ID: ConnId = ConnId { index: 1, generation: 1 };
+
+fn has_died(mux: &mut NetMux, token: u64) -> bool {
+    matches!(mux.next_event(token), Some(LinkUpdate::Closed(Reason::Died)))
+}
+
+/// Opens a second connection of both, by `b`.
+fn connect_back(pair: &mut MuxPair) -> u64 {
+    let MuxPair { a, b, names, .. } = pair;
+    let (token, _) = b.connect(PortId::abroad(0, names[0]), ID).unwrap();
+    a.poll(&mut Vec::new());
+    assert!(a.accept(ID).is_some());
+    b.poll(&mut Vec::new());
+    assert!(matches!(b.next_event(token), Some(LinkUpdate::Up(_))));
+    a.poll(&mut Vec::new());
+    token
+}
+
+/// Lets a new process follow the one of `b` at its name.
+fn follow(net: &NetDouble, pair: MuxPair) -> (NetMux, NetMux) {
+    let MuxPair { a, b, names, .. } = pair;
+    drop(b);
+    (a, net.mux(names[1]).unwrap())
+}
+
+/// An owner that has got the end of one connection would send over another one.
+#[test]
+fn the_death_of_a_process_ends_all_its_connections_at_once() {
+    for by_opener in [true, false] {
+        let mut pair = muxes();
+        let (first, second) = (pair.token, connect_back(&mut pair));
+        let probed = if by_opener { first } else { second };
+        let net = pair.net.clone();
+        let (mut a, mut other) = follow(&net, pair);
+        a.probe(probed, now_ns() + HOUR_NS);
+        other.poll(&mut Vec::new());
+        let mut ready = Vec::new();
+        a.poll(&mut ready);
+        assert!(ready.len() >= 2);
+        assert!(has_died(&mut a, first) && has_died(&mut a, second), "by opener: {by_opener}");
+    }
+}
+
+#[test]
+fn refusals_end_all_connections_of_a_process_at_once() {
+    let mut pair = muxes();
+    let (first, second) = (pair.token, connect_back(&mut pair));
+    let MuxPair { net, mut a, .. } = pair;
+    net.state().room = Some(0);
+    a.probe(first, now_ns() + HOUR_NS);
+    while !has_died(&mut a, first) {
+        assert!(a.next_event(second).is_none());
+        a.poll(&mut Vec::new());
+    }
+    assert!(has_died(&mut a, second));
+}
+
+#[test]
+fn a_living_process_that_lacks_a_connection_keeps_the_others() {
+    let mut pair = muxes();
+    let (first, second) = (pair.token, connect_back(&mut pair));
+    let MuxPair { mut a, mut b, net, .. } = pair;
+    b.close(second, CloseKind::Abandon);
+    a.probe(second, now_ns() + HOUR_NS);
+    b.poll(&mut Vec::new());
+    a.poll(&mut Vec::new());
+    assert!(has_died(&mut a, second));
+    assert!(a.next_event(first).is_none() && b.next_event(first).is_none());
+    drop(net);
+}
+
+#[test]
+fn a_message_to_a_former_process_that_is_lost_late_ends_no_later_connection() {
+    let pair = muxes();
+    let (net, token, names) = (pair.net.clone(), pair.token, pair.names);
+    // A message of the first connection, which is lost after the second one is up.
+    let mut late = Vec::new();
+    let mut a = pair.a;
+    a.probe(token, now_ns() + HOUR_NS);
+    net.change(names[1], |messages| late.extend(messages.pop_front()));
+    let (mut a, mut other) = follow(&net, MuxPair { a, ..pair });
+    let (later, _) = other.connect(PortId::abroad(0, names[0]), ID).unwrap();
+    for _ in 0..4 {
+        a.poll(&mut Vec::new());
+        a.accept(ID);
+        other.poll(&mut Vec::new());
+    }
+    assert!(has_died(&mut a, token));
+    net.report_loss(names[0], &late[0]);
+    let sent = net.state().sent;
+    a.poll(&mut Vec::new());
+    assert!(a.next_event(later).is_none(), "of another process");
+    assert!(net.state().sent > sent, "it is asked whether it lives");
+}

@@ -16,11 +16,10 @@ set -u -o pipefail
 . "$(dirname "$0")/hosts.sh"
 
 # Areas of messages and one-sided operations, of their order and objects, of flow control and
-# sleep. Death is tested by check.sh and by two cases: operations to a dead peer of another host
-# wait for the network.
+# sleep. Operations to a dead peer of another host wait for the network, so few cases test death.
 AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ large_rma/ bad_rma/ atomic/
     atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/ flow/ sleepers/ wait/ waitobj/
-    progress_auto/ restart/after_closing death/sending_64k death/asleep_in_the_queue coll/
+    progress_auto/ restart/ death_time/ death/sending_64k death/asleep_in_the_queue coll/
     coll_death/ hosts/ scalable/ fork/ closing/ transient_peers/ many_peers/idle cm/ connected/
     shared/connected_ kinds/connected_)
 # Areas for libfabric 1.17, whose processes start more slowly.
@@ -29,6 +28,8 @@ AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ large_rma/ atomic/ order/ coll/ c
 # Areas for a job with a key, whose connections open in another way.
 AREAS_KEY=(msg/ any_source/ order/ coll/ coll_death/ restart/after_closing death/sending_64k
     progress_auto/ sleepers/ connected/ kinds/connected_ closing/ fork/)
+# Cases of peers that are silent for a minute.
+SILENT=(death_time/computing death_time/stopped)
 # Areas of collectives, for three hosts.
 COLLECTIVES=(coll/ coll_death/)
 # Cases under memcheck.
@@ -101,6 +102,8 @@ else
         conformance "$(debian_libfabric)" net "${AREAS_NET[@]}"
     FI_SCIF_NET_KEY=conformance cases_of "conformance over tcp, with a key" net-conformance-key \
         conformance "$(wheel_libfabric)" tcp "${AREAS_KEY[@]}"
+    CONFORMANCE_SILENCE=60 cases_of "peers that are silent for a minute, over tcp" net-silent \
+        conformance "$(wheel_libfabric)" tcp "${SILENT[@]}"
     HOSTS_COUNT=3 cases_of "collectives of three hosts over tcp" net-collectives-tcp \
         conformance "$(wheel_libfabric)" tcp "${COLLECTIVES[@]}"
     HOSTS_COUNT=3 cases_of "collectives of three hosts over net of Debian" net-collectives-net \

@@ -22,6 +22,7 @@ mod coll_sets;
 mod coop_rma;
 mod cq;
 mod death;
+mod death_time;
 mod death_unaccepted;
 mod death_unmet;
 mod death_windows;
@@ -158,6 +159,7 @@ const AREAS: &[&[Case]] = &[
     through_the_ring::CASES,
     many_peers::CASES,
     death::CASES,
+    death_time::CASES,
     death_unaccepted::CASES,
     death_unmet::CASES,
     death_windows::CASES,

@@ -5,9 +5,11 @@
 use scif_fabtests::prelude::*;
 
 pub(crate) const CASES: &[Case] = &[
-    case("restart/after_death", 2, |r| after_death(r, false)),
-    case("restart/after_death_with_a_fork", 2, |r| after_death(r, true)),
-    case("restart/after_death_in_a_runtime_dir", 2, |r| after_death(r, false)).under(RUNTIME_DIR),
+    case("restart/after_death", 2, |r| after_death(r, LIVES, false)),
+    case("restart/after_death_with_a_fork", 2, |r| after_death(r, LIVES, true)),
+    case("restart/after_death_in_a_runtime_dir", 2, |r| after_death(r, LIVES, false))
+        .under(RUNTIME_DIR),
+    case("restart/hundred_deaths", 2, |r| after_death(r, 100, false)).under(SOON).within(600),
     case("restart/after_closing", 2, after_closing),
     case("restart/after_closing_in_a_runtime_dir", 2, after_closing).under(RUNTIME_DIR),
     case("restart/address_free_at_once", 2, |r| free_at_once(&Rig::open(r, &spec())?)),
@@ -15,7 +17,13 @@ pub(crate) const CASES: &[Case] = &[
 
 /// Setting for sockets with names in the file system, which a successor takes over after a death.
 const RUNTIME_DIR: &[(&str, &str)] = &[("SCIF_RUNTIME_DIR", "{dir}")];
+/// Setting with which deaths are noticed soon between hosts.
+const SOON: &[(&str, &str)] = &[("FI_SCIF_NET_TIMEOUT", "200ms")];
 const LIVES: u32 = 5;
+/// Number of dead peers whose memory a process keeps for `scifctl`.
+const KEPT: usize = 16;
+/// Context of the receive that is open when every second life ends.
+const UNANSWERED: usize = 8;
 
 fn spec() -> Spec {
     Spec::messages(false).with(|spec| spec.hints.caps |= sys::FI_TAGGED | sys::FI_DIRECTED_RECV)
@@ -35,7 +43,9 @@ fn talk(rig: &Rig<'_>, other: u64, seed: u64) -> Outcome {
     Ok(())
 }
 
-fn after_death(rank: &Rank, forked: bool) -> Outcome {
+/// Tests a process that dies and returns `lives` times. No message of a later life ends an
+/// operation that waited for a former one, and none is lost.
+fn after_death(rank: &Rank, lives: u32, forked: bool) -> Outcome {
     if rank.index == 1 {
         // The survivor sends the former address of this rank, and its own address.
         let parts = rank.exchange(&[], &mut || Ok(()))?;
@@ -49,7 +59,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
         let other = rig.av.insert(&other)?;
         rig.exchange(&rig.ep.name()?)?;
         talk(&rig, other, u64::from(rank.life))?;
-        if rank.life < LIVES {
+        if rank.life < lives {
             if forked {
                 sandbox::fork_sleeper()?;
             }
@@ -62,7 +72,7 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
     let rig = Rig::open_alone(rank, &spec())?;
     let mine = rig.ep.name()?;
     let (mut known, mut number, mut files) = (Vec::new(), 0, 0);
-    for life in 0..=LIVES {
+    for life in 0..=lives {
         let mut message = vec![u8::try_from(known.len()).map_err(Fail::here)?];
         message.extend(&known);
         message.extend(&mine);
@@ -81,7 +91,12 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
             files = sandbox::open_files()?;
         }
         rig.barrier()?;
-        if life < LIVES {
+        if life < lives {
+            // Without it, the survivor learns of the death from a send alone.
+            let waits = life % 2 == 1;
+            if waits {
+                rig.post(|| rig.ep.trecv(Buf::new(8), number, 9, 0, UNANSWERED))?;
+            }
             rank.kill(1)?;
             // Outstanding operations with the dead peer end before its next incarnation starts.
             rank.step("sending until the death is noticed");
@@ -91,14 +106,19 @@ fn after_death(rank: &Rank, forked: bool) -> Outcome {
                     break;
                 }
             }
+            if waits {
+                let error = rig.next_error(&rig.rx)?;
+                check_eq!((error.context, error.err), (UNANSWERED, Errno::ECONNRESET));
+            }
             rank.respawn(1)?;
         }
     }
     // One descriptor more or less, because a simultaneous open may leave two connections.
     // Connections of former incarnations may end a moment after the death was noticed on another.
     // The time limit reports connections that never end.
-    rank.step(format_args!("letting go of all but {files} descriptors"));
-    while sandbox::open_files()? > files + 1 {
+    let kept = if lives > LIVES { KEPT } else { 0 };
+    rank.step(format_args!("letting go of all but {files} descriptors and {kept}"));
+    while sandbox::open_files()? > files + 1 + kept {
         rig.pump()?;
         std::thread::yield_now();
     }

@@ -23,8 +23,8 @@ AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ large_rm
     coll_death/ hosts/ scalable/ fork/ closing/ transient_peers/ many_peers/idle cm/ connected/
     shared/connected_ kinds/connected_)
 # Areas for libfabric 1.17, whose processes start more slowly.
-AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ large_rma/ atomic/ order/ coll/ coll_death/ hosts/
-    fork/ cm/)
+AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ large_rma/ atomic/ atomic_shared/ order/ coll/
+    coll_death/ hosts/ fork/ cm/)
 # Areas for a job with a key, whose connections open in another way.
 AREAS_KEY=(msg/ any_source/ order/ coll/ coll_death/ restart/after_closing death/sending_64k
     progress_auto/ sleepers/ connected/ kinds/connected_ closing/ fork/)

@@ -51,12 +51,13 @@ outside() { grep -vE "^($(any_of "$@"))"; }
 sources() {
     gate "places"
     # transport/kernel: ioctls of a driver, with addresses in them. transport/sisci: functions and
-    # callbacks of a C library. scifdev: functions that replace those of the C library.
+    # callbacks of a C library. transport/net/shared_mux: a lock that is elided. scifdev: functions
+    # that replace those of the C library.
     local rooms=(
         ffi/ 'ring/src/spsc/' 'ring/src/(copy|layout|reply_line|doorbell|keytable|claim|rmw)\.rs$'
         'ring/src/(domain_lock|sync|model|stream|shared_word)\.rs$' '(ring|scif)/(tests|benches)/'
         'libscif/(src|conformance)/' 'libsisci/(src/ffi|conformance)/' 'examples/rust/fork\.rs'
-        'scif/src/(sys|transport/kernel)/'
+        'scif/src/(sys|transport/kernel)/' 'scif/src/transport/net/shared_mux\.rs$'
         'scif/src/transport/sisci/(functions|callbacks|library)\.rs$'
         scifdev/src/ prov/src/ libkofi/ 'fabtests/src/(fi/|harness/(process|sandbox|seccomp)\.rs)'
         'fabtests/src/bench/(os|segment)\.rs' fuzz/ 'scifctl/src/doctor/(sisci_)?library\.rs'

@@ -66,7 +66,7 @@ struct PeerMaps {
     shared: MappedKeys,
 }
 
-/// One connection of an endpoint.
+/// One connection of an endpoint. Must not be swapped with one of another endpoint.
 #[derive(Debug)]
 pub struct Connection {
     views: Views,

@@ -65,6 +65,8 @@ pub struct Endpoint {
     /// Connections that may have changes although nothing arrives.
     needs_poll: Vec<ConnId>,
     ready: Vec<ConnId>,
+    /// Connections with records of other hosts.
+    woken: Vec<ConnId>,
     generation: u64,
     silent: bool,
     /// Name by which other hosts reach it over a network.
@@ -108,6 +110,7 @@ impl Endpoint {
             own_bell,
             needs_poll: Vec::new(),
             ready: Vec::new(),
+            woken: Vec::new(),
             generation: fork::generation(),
             silent: false,
             network_name,
@@ -252,9 +255,15 @@ impl Endpoint {
         if self.forked() {
             return;
         }
-        let mut ready = std::mem::take(&mut self.ready);
-        let has_requests = self.port.poll_network(&mut ready);
-        self.take_all_changes(ready, out);
+        let Endpoint { port, ready, woken, .. } = self;
+        let has_requests = port.poll_network(ready, woken);
+        while let Some(id) = self.woken.pop() {
+            self.note_woken(id);
+        }
+        if !self.ready.is_empty() {
+            let ready = std::mem::take(&mut self.ready);
+            self.take_all_changes(ready, out);
+        }
         if has_requests {
             self.accept_all(out);
         }
@@ -284,18 +293,22 @@ impl Endpoint {
         is_active
     }
 
+    /// Announces the records of a connection to the owner.
+    fn note_woken(&mut self, id: ConnId) {
+        let Some(connection) = self.conns.get(id) else { return };
+        if self.bell.is_sleeping() || connection.needs_bell() {
+            self.own_bell.ring(id.index as usize % BELL_BITS);
+        }
+    }
+
     fn take_changes(&mut self, id: ConnId, out: &mut Vec<LinkEvent>) {
-        let Some(connection) = self.conns.get_mut(id) else {
-            return;
-        };
         for _ in 0..CHANGES_PER_CALL {
+            let Some(connection) = self.conns.get_mut(id) else {
+                return;
+            };
             match connection.next_change() {
                 None => break,
-                Some(Signalled::Woken) => {
-                    if self.bell.is_sleeping() || connection.needs_bell() {
-                        self.own_bell.ring(id.index as usize % BELL_BITS);
-                    }
-                }
+                Some(Signalled::Woken) => self.note_woken(id),
                 Some(Signalled::Connected) => {
                     // Records pushed so far had no known doorbell to ring.
                     connection.notify();

@@ -22,7 +22,7 @@ pub(crate) mod triggered;
 pub(crate) mod triggers;
 pub(crate) mod wait;
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::sync::{Arc, OnceLock};
 
 use libfabric_sys as fi;
@@ -34,6 +34,7 @@ use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::monitor;
+use crate::net::NetDomain;
 use crate::state::eq_queue::EqShared;
 use crate::state::fabric::FabricShared;
 use crate::state::mr_table::MrTable;
@@ -42,6 +43,25 @@ use progress_handle::AutoProgress;
 pub(crate) use state::{DomainShared, DomainState, Target};
 
 impl DomainShared {
+    /// Returns the network to other hosts, which is opened if there is none.
+    ///
+    /// # Errors
+    /// As [`NetDomain::open`].
+    pub(crate) fn network(&self, providers: &[&'static CStr]) -> Result<&Arc<NetDomain>, Errno> {
+        if let Some(net) = self.net.get() {
+            return Ok(net);
+        }
+        let opened = if self.gate.is_elided() {
+            // SAFETY: only calls on the domain's objects use the network of the domain, and the
+            // application serialises them as it does for the elided gate.
+            unsafe { NetDomain::open_serial(providers) }
+        } else {
+            NetDomain::open(providers)
+        };
+        let opened = Arc::new(opened?);
+        Ok(self.net.get_or_init(|| opened))
+    }
+
     /// Opens a domain for an application that requested `caps`; `events`: whether an event queue
     /// drives connections or groups.
     ///

@@ -13,10 +13,10 @@ use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::net::SocketAddrV4;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use libfabric_sys as fi;
 use scif::Maker;
+use scif_ring::domain_lock::{ElidableLock, ElidableLockGuard};
 
 use crate::base::addr::{ADDR_LEN, Addr};
 use crate::base::errno::{self, Errno};
@@ -101,7 +101,7 @@ unsafe impl Send for NetObjects {}
 /// Network of a domain.
 pub(crate) struct NetDomain {
     openers: fi::Openers,
-    gate: Mutex<NetObjects>,
+    gate: ElidableLock<NetObjects>,
     provider: &'static CStr,
     creator: Maker,
 }
@@ -139,34 +139,28 @@ impl NetDomain {
     /// `FI_ENODATA`: the host has no such provider. Errors of the provider.
     pub(crate) fn open(providers: &[&'static CStr]) -> Result<NetDomain, Errno> {
         let provider = first_usable(providers).ok_or(fi::FI_ENODATA)?;
-        let opened = NetDomain::try_open(provider);
-        if let Err(errno) = opened {
-            let name = provider.to_string_lossy();
-            if log_missing_domain(providers) {
-                return opened;
-            }
-            let remedy = match name.split_once(';') {
-                // The utility asks for its core without the flag for hidden providers.
-                Some((core, _)) => format!(
-                    "A layered provider finds its core only if FI_PROVIDER names it: set \
-                     FI_PROVIDER='scif,{core};scif'"
-                ),
-                None => "Set FI_SCIF_NET to a provider that fi_info lists ('tcp', or 'net' of \
-                         libfabric 1.17), or to 'none'"
-                    .to_owned(),
-            };
-            warn(
-                Subsys::Fabric,
-                format_args!(
-                    "the network {name} cannot be opened: {}. {remedy}",
-                    errno::text(errno)
-                ),
-            );
-        }
-        opened
+        let gate = |objects| ElidableLock::shared_with(objects, |wait| scif::keep_errno(wait));
+        logged(providers, NetDomain::try_open(provider, gate), provider)
     }
 
-    fn try_open(provider: &'static CStr) -> Result<NetDomain, Errno> {
+    /// Opens a network as [`NetDomain::open`], without a lock.
+    ///
+    /// # Errors
+    /// As [`NetDomain::open`].
+    ///
+    /// # Safety
+    /// No two threads use the network at once, see [`ElidableLock::elided`].
+    pub(crate) unsafe fn open_serial(providers: &[&'static CStr]) -> Result<NetDomain, Errno> {
+        let provider = first_usable(providers).ok_or(fi::FI_ENODATA)?;
+        // SAFETY: by the contract of this function.
+        let gate = |objects| unsafe { ElidableLock::elided(objects) };
+        logged(providers, NetDomain::try_open(provider, gate), provider)
+    }
+
+    fn try_open(
+        provider: &'static CStr,
+        gate: impl FnOnce(NetObjects) -> ElidableLock<NetObjects>,
+    ) -> Result<NetDomain, Errno> {
         let openers = host::openers().ok_or(fi::FI_ENODATA)?;
         let mut objects = NetObjects {
             provider,
@@ -180,19 +174,48 @@ impl NetDomain {
             watched: 0,
         };
         let opened = objects.open(&openers);
-        let net =
-            NetDomain { openers, gate: Mutex::new(objects), provider, creator: Maker::here() };
+        let net = NetDomain { openers, gate: gate(objects), provider, creator: Maker::here() };
         opened.map(|()| net)
     }
 
-    fn lock(&self) -> MutexGuard<'_, NetObjects> {
-        self.gate.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    fn lock(&self) -> ElidableLockGuard<'_, NetObjects> {
+        self.gate.lock()
     }
 
     /// Returns the name of the provider.
     pub(crate) fn provider(&self) -> &'static CStr {
         self.provider
     }
+}
+
+/// Logs the failure to open the network of a provider, if it failed.
+fn logged(
+    providers: &[&'static CStr],
+    opened: Result<NetDomain, Errno>,
+    provider: &CStr,
+) -> Result<NetDomain, Errno> {
+    if let Err(errno) = opened {
+        if log_missing_domain(providers) {
+            return opened;
+        }
+        let name = provider.to_string_lossy();
+        let remedy = match name.split_once(';') {
+            // The utility asks for its core without the flag for hidden providers.
+            Some((core, _)) => format!(
+                "A layered provider finds its core only if FI_PROVIDER names it: set \
+                 FI_PROVIDER='scif,{core};scif'"
+            ),
+            None => "Set FI_SCIF_NET to a provider that fi_info lists ('tcp', or 'net' of \
+                     libfabric 1.17), or to 'none'"
+                .to_owned(),
+        };
+        warn(
+            Subsys::Fabric,
+            format_args!("the network {name} cannot be opened: {}. {remedy}", errno::text(errno)),
+        );
+    }
+    opened
 }
 
 /// Returns the info of the provider's endpoints for messages in order, with reads of memory if it
@@ -440,7 +463,7 @@ impl Drop for NetDomain {
         if self.creator.is_ancestor() {
             return;
         }
-        let objects = self.gate.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let objects = self.gate.get_mut();
         close(self.provider, objects.av, "fi_close of the address vector");
         close(self.provider, objects.domain, "fi_close of the domain");
         close(self.provider, objects.fabric, "fi_close of the fabric");

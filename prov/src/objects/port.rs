@@ -3,9 +3,8 @@
 //!
 //! The meaning of the bytes of an address is in `addr`.
 
-use std::ffi::CStr;
 use std::net::Ipv4Addr;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use libfabric_sys as fi;
 use scif::{Endpoint, Exports, NetWire, OpDecoder, PortId, SharedKeys};
@@ -92,7 +91,7 @@ pub(crate) fn take_port(
     let wanted = requested(&dom.fabric, src)?.port;
     match net::chosen(&dom.fabric.node) {
         providers if networked && !providers.is_empty() => {
-            let net = opened(&dom.net, providers)?;
+            let net = dom.network(providers)?;
             bind_networked(&dom.fabric, net, Some(&dom.keys), (ip_of(src), wanted))
         }
         _ => bind(dom, wanted),
@@ -112,7 +111,7 @@ pub(crate) fn take_next_port(
     match net::chosen(&dom.fabric.node) {
         [] => bind(dom, wanted),
         providers => {
-            let net = opened(&dom.net, providers)?;
+            let net = dom.network(providers)?;
             let keys = Some(&dom.keys);
             bind_number(&dom.fabric, net, keys, (ip, wanted))?.ok_or(fi::FI_EADDRINUSE)
         }
@@ -130,22 +129,8 @@ pub(crate) fn take_passive_port(fabric: &FabricShared, src: &[u8]) -> Result<End
         [] => Endpoint::bind(&fabric.node, wanted, Exports { keys: None })
             .map_err(|e| errno::errno(&e)),
         providers => {
-            let net = opened(&fabric.net, providers)?;
+            let net = fabric.network(providers)?;
             bind_networked(fabric, net, None, (ip_of(src), wanted))
-        }
-    }
-}
-
-/// Returns the network in `at`, which is opened if there is none.
-fn opened<'a>(
-    at: &'a OnceLock<Arc<NetDomain>>,
-    providers: &[&'static CStr],
-) -> Result<&'a Arc<NetDomain>, Errno> {
-    match at.get() {
-        Some(net) => Ok(net),
-        None => {
-            let opened = Arc::new(NetDomain::open(providers)?);
-            Ok(at.get_or_init(|| opened))
         }
     }
 }

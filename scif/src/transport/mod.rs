@@ -93,10 +93,11 @@ pub(crate) trait Port: Send {
     /// Never blocks.
     fn poll(&mut self, ready: &mut Vec<ConnId>);
 
-    /// Looks at the network of the port alone, as `poll` does. Returns whether connections over it
-    /// wait for `accept`.
-    fn poll_network(&mut self, ready: &mut Vec<ConnId>) -> bool {
-        let _ = ready;
+    /// Looks at the network of the port alone, as `poll` does. Connections that have got records
+    /// and have no other change are collected in `woken`, and their links do not report them.
+    /// Returns whether connections over it wait for `accept`.
+    fn poll_network(&mut self, ready: &mut Vec<ConnId>, woken: &mut Vec<ConnId>) -> bool {
+        let _ = (ready, woken);
         false
     }
 

@@ -11,11 +11,13 @@ use scif_ring::Mem;
 
 use super::key::JobKey;
 use super::mux::NetMux;
+use super::outside::OutsideBodies;
 use super::wire::{MESSAGE_MAX, NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::carried::{CarriedOp, OpDecoder};
 use crate::error;
 use crate::remote_reads::{ReadSupport, WireMemory};
 use crate::sys::errno::lock;
+use crate::transport::LinkUpdate;
 
 /// Kinds of records that are no messages: one-sided operations, with the length of their head, and
 /// records of no operation.
@@ -274,4 +276,9 @@ impl Drop for EndDouble {
         state.ends.remove(&self.name);
         state.named -= self.peers.iter().filter(|(_, uses)| *uses > 0).count();
     }
+}
+
+/// Returns the next change of a connection.
+pub(super) fn change(mux: &mut NetMux, token: u64) -> Option<LinkUpdate> {
+    mux.next_event(token, &mut OutsideBodies::default())
 }

@@ -10,7 +10,7 @@ use proptest::sample::{Index, select};
 use scif_ring::layout::{BODY_MAX, HEAD_MAX, RING_SLOTS};
 use zerocopy::IntoBytes;
 
-use super::double::NetDouble;
+use super::double::{NetDouble, change};
 use super::frame::{
     FrameHead, FrameKind, HEAD, NetGreeting, begin, begin_record, long_record, next_record, open,
     seal,
@@ -83,7 +83,7 @@ impl OwnerSide {
         self.mux.poll(&mut Vec::new());
         for _ in 0..4 {
             self.mux.move_bodies(self.token, &mut self.bodies);
-            match self.mux.next_event(self.token) {
+            match change(&mut self.mux, self.token) {
                 Some(LinkUpdate::Closed(reason)) => self.end = Some(reason),
                 Some(LinkUpdate::Up(_) | LinkUpdate::Wake) => {}
                 _ => break,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Several connections with one process, and processes that follow each other at one name.
 
-use super::double::NetDouble;
+use super::double::{NetDouble, change};
 use super::mux::NetMux;
-use super::tests::{MuxPair, muxes};
+use super::mux_tests::{MuxPair, muxes};
 use crate::addr::PortId;
 use crate::error::Reason;
 use crate::slab::ConnId;
@@ -14,7 +14,7 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 const ID: ConnId = ConnId { index: 1, generation: 1 };
 
 fn has_died(mux: &mut NetMux, token: u64) -> bool {
-    matches!(mux.next_event(token), Some(LinkUpdate::Closed(Reason::Died)))
+    matches!(change(mux, token), Some(LinkUpdate::Closed(Reason::Died)))
 }
 
 /// Opens a second connection of both, by `b`.
@@ -24,7 +24,7 @@ fn connect_back(pair: &mut MuxPair) -> u64 {
     a.poll(&mut Vec::new());
     assert!(a.accept(ID).is_some());
     b.poll(&mut Vec::new());
-    assert!(matches!(b.next_event(token), Some(LinkUpdate::Up(_))));
+    assert!(matches!(change(b, token), Some(LinkUpdate::Up(_))));
     a.poll(&mut Vec::new());
     token
 }
@@ -62,7 +62,7 @@ fn refusals_end_all_connections_of_a_process_at_once() {
     net.state().room = Some(0);
     a.probe(first, now_ns() + HOUR_NS);
     while !has_died(&mut a, first) {
-        assert!(a.next_event(second).is_none());
+        assert!(change(&mut a, second).is_none());
         a.poll(&mut Vec::new());
     }
     assert!(has_died(&mut a, second));
@@ -78,7 +78,7 @@ fn a_living_process_that_lacks_a_connection_keeps_the_others() {
     b.poll(&mut Vec::new());
     a.poll(&mut Vec::new());
     assert!(has_died(&mut a, second));
-    assert!(a.next_event(first).is_none() && b.next_event(first).is_none());
+    assert!(change(&mut a, first).is_none() && change(&mut b, first).is_none());
     drop(net);
 }
 
@@ -102,6 +102,6 @@ fn a_message_to_a_former_process_that_is_lost_late_ends_no_later_connection() {
     net.report_loss(names[0], &late[0]);
     let sent = net.state().sent;
     a.poll(&mut Vec::new());
-    assert!(a.next_event(later).is_none(), "of another process");
+    assert!(change(&mut a, later).is_none(), "of another process");
     assert!(net.state().sent > sent, "it is asked whether it lives");
 }

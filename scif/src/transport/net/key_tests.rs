@@ -3,7 +3,7 @@
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::double::NetDouble;
+use super::double::{NetDouble, change};
 use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, begin, open, seal};
 use super::key::JobKey;
 use super::mux::NetMux;
@@ -86,8 +86,8 @@ fn a_connection_takes_records_once_both_sides_have_proved_the_key() {
     let mut ready = Vec::new();
     a.poll(&mut ready);
     assert_eq!(ready, [id(0)]);
-    assert!(matches!(a.next_event(token), Some(LinkUpdate::Up(_))));
-    assert!(a.next_event(token).is_none());
+    assert!(matches!(change(&mut a, token), Some(LinkUpdate::Up(_))));
+    assert!(change(&mut a, token).is_none());
     let expected = [FrameKind::Greeting, FrameKind::Challenge, FrameKind::Greeting];
     assert_eq!(kinds(&seen)[..3], expected.map(Some));
     let bytes = seen.concat();
@@ -153,7 +153,7 @@ fn a_peer_with_another_key_is_refused_and_others_go_on() {
                 a.poll(&mut Vec::new());
                 other.poll(&mut Vec::new());
                 let reason = Reason::Refused(Refusal::Key);
-                let closed = other.next_event(token);
+                let closed = change(&mut other, token);
                 assert!(matches!(closed, Some(LinkUpdate::Closed(r)) if r == reason));
             }
         }
@@ -273,7 +273,7 @@ fn a_connection_that_its_owner_does_not_ask_for_is_accepted() {
     let Accepted { token, peer, side, .. } = accepted.unwrap();
     assert_eq!((peer, side), (there(2), Side::Opener));
     assert_eq!(b.accept(id(0)).unwrap().token, token);
-    assert!(a.next_event(token).is_none() && a.accept(id(1)).is_none());
+    assert!(change(&mut a, token).is_none() && a.accept(id(1)).is_none());
     // The next one is another.
     assert_eq!(a.connect(there(2), id(1)).unwrap_err(), Error::Again);
     b.poll(&mut Vec::new());
@@ -321,7 +321,7 @@ fn both_sides_name_both_versions_and_the_next_connect_is_rejected() {
     assert_eq!(own, NetGreeting::new(0, name(2)));
     a.poll(&mut Vec::new());
     let reason = Reason::Refused(Refusal::Version);
-    assert!(matches!(a.next_event(token), Some(LinkUpdate::Closed(r)) if r == reason));
+    assert!(matches!(change(&mut a, token), Some(LinkUpdate::Closed(r)) if r == reason));
     let rejected = Error::Rejected { port: there(2), refusal: Refusal::Version };
     assert_eq!(a.connect(there(2), id(0)).unwrap_err(), rejected);
     assert_eq!((a.logged_names(), b.logged_names()), (1, 1));

@@ -3,22 +3,20 @@
 //!
 //! Not about its records and messages (`stream`, `mux`).
 
-use std::sync::{Arc, Mutex};
-
 use scif_ring::Mem;
 
-use super::mux::NetMux;
 use super::outside::OutsideBodies;
+use super::shared_mux::SharedMux;
 use crate::outside_body::{LongSend, OutsideBody, OutsideBytes};
 use crate::remote_reads::{ReadBegun, ReadState, ReadSupport, RemoteReads, WireMemory};
-use crate::sys::errno::{keep_errno, lock};
+use crate::sys::errno::keep_errno;
 use crate::sys::fork::Maker;
 use crate::sys::time::now_ns;
 use crate::transport::{CloseKind, Link, LinkUpdate};
 
 #[derive(Debug)]
 pub(super) struct NetLink {
-    mux: Arc<Mutex<NetMux>>,
+    mux: SharedMux,
     token: u64,
     /// Bodies outside the ring, which may be read after the end of the connection.
     bodies: OutsideBodies,
@@ -27,8 +25,8 @@ pub(super) struct NetLink {
 }
 
 impl NetLink {
-    pub(super) fn new(mux: &Arc<Mutex<NetMux>>, token: u64) -> NetLink {
-        let (mux, bodies) = (Arc::clone(mux), OutsideBodies::default());
+    pub(super) fn new(mux: &SharedMux, token: u64) -> NetLink {
+        let (mux, bodies) = (mux.clone(), OutsideBodies::default());
         NetLink { mux, token, bodies, bytes: OutsideBytes::default(), maker: Maker::here() }
     }
 }
@@ -36,11 +34,7 @@ impl NetLink {
 // Calls of the network change errno, so each entry point restores it.
 impl Link for NetLink {
     fn next_event(&mut self) -> Option<LinkUpdate> {
-        keep_errno(|| {
-            let mut mux = lock(&self.mux);
-            mux.move_bodies(self.token, &mut self.bodies);
-            mux.next_event(self.token)
-        })
+        keep_errno(|| self.mux.lock().next_event(self.token, &mut self.bodies))
     }
 
     fn unsent(&self) -> bool {
@@ -48,7 +42,7 @@ impl Link for NetLink {
     }
 
     fn wake(&mut self) {
-        keep_errno(|| lock(&self.mux).flush(self.token));
+        keep_errno(|| self.mux.lock().flush(self.token));
     }
 
     fn is_direct(&self) -> bool {
@@ -61,7 +55,7 @@ impl Link for NetLink {
         len: usize,
         append: &mut dyn FnMut(&mut Vec<u8>),
     ) -> LongSend {
-        let sent = keep_errno(|| lock(&self.mux).send_long(self.token, record, len, append));
+        let sent = keep_errno(|| self.mux.lock().send_long(self.token, record, len, append));
         if sent == LongSend::Sent {
             self.bytes.sent += len as u64;
         }
@@ -69,7 +63,7 @@ impl Link for NetLink {
     }
 
     fn take_body(&mut self, number: u64) -> Option<OutsideBody> {
-        lock(&self.mux).move_bodies(self.token, &mut self.bodies);
+        self.mux.lock().move_bodies(self.token, &mut self.bodies);
         let body = self.bodies.take(number)?;
         self.bytes.received += body.bytes().len() as u64;
         Some(body)
@@ -80,11 +74,11 @@ impl Link for NetLink {
     }
 
     fn give_back(&mut self, body: OutsideBody) {
-        lock(&self.mux).wire().give_back(body.into_buffer());
+        self.mux.lock().wire().give_back(body.into_buffer());
     }
 
     fn probe(&mut self) {
-        keep_errno(|| lock(&self.mux).probe(self.token, now_ns()));
+        keep_errno(|| self.mux.lock().probe(self.token, now_ns()));
     }
 
     fn remote_reads(&mut self) -> Option<&mut dyn RemoteReads> {
@@ -95,7 +89,7 @@ impl Link for NetLink {
         // A thread of the parent may have held the lock when a child was forked.
         if !self.maker.is_ancestor() {
             keep_errno(|| {
-                let mut mux = lock(&self.mux);
+                let mut mux = self.mux.lock();
                 mux.give_back(&mut self.bodies);
                 mux.close(self.token, how);
             });
@@ -105,22 +99,22 @@ impl Link for NetLink {
 
 impl RemoteReads for NetLink {
     fn support(&self) -> ReadSupport {
-        lock(&self.mux).read_support()
+        self.mux.lock().read_support()
     }
 
     fn expose(&mut self, range: &Mem) -> Option<WireMemory> {
-        keep_errno(|| lock(&self.mux).expose(self.token, range))
+        keep_errno(|| self.mux.lock().expose(self.token, range))
     }
 
     fn read(&mut self, from: WireMemory, to: &Mem) -> ReadBegun {
-        keep_errno(|| lock(&self.mux).read(self.token, from, to))
+        keep_errno(|| self.mux.lock().read(self.token, from, to))
     }
 
     fn state(&mut self, number: u64) -> ReadState {
-        lock(&self.mux).read_state(number)
+        self.mux.lock().read_state(number)
     }
 
     fn finish(&mut self, number: u64, end_ns: u64) {
-        keep_errno(|| lock(&self.mux).finish_read(self.token, number, end_ns));
+        keep_errno(|| self.mux.lock().finish_read(self.token, number, end_ns));
     }
 }

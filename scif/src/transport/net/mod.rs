@@ -26,13 +26,18 @@ mod log_tests;
 #[cfg(test)]
 mod long_tests;
 mod mux;
+#[cfg(test)]
+mod mux_tests;
 mod outside;
 mod pending;
 mod port;
 mod reads;
 mod replies;
 mod resting;
+mod shared_mux;
+mod sleep_watch;
 mod stream;
+mod streams;
 #[cfg(test)]
 mod tests;
 mod watch;

@@ -9,21 +9,19 @@ use std::collections::VecDeque;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt};
 use scif_ring::{BELL_BYTES, Mem};
 use zerocopy::IntoBytes;
 
 use super::dead_names::DeadNames;
-use super::frame::{
-    FrameHead, FrameKind, HEAD, NetGreeting, PortMark, begin, mark_and_proof, mark_of, open, seal,
-};
-use super::key::{KeyCheck, OwnKey};
+use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, PortMark, begin, mark_of, open, seal};
+use super::key::OwnKey;
 use super::outside::OutsideBodies;
 use super::pending::{PendingConnects, PendingState};
 use super::reads::NetReads;
 use super::replies::{StrayReplies, StrayReply};
 use super::resting::{PageRelease, RestingList};
 use super::stream::{Accepted, NetStream};
+use super::streams::NetStreams;
 use super::wire::{NetWire, PeerLimits, ReadPosted, WireEvent, WirePeer};
 use crate::addr::PortId;
 use crate::carried::{CarriedCounts, OpDecoder, Tally};
@@ -57,7 +55,7 @@ pub(super) struct NetMux {
 #[derive(Debug)]
 struct StreamTable {
     limits: PeerLimits,
-    streams: HashMap<u64, NetStream>,
+    streams: NetStreams,
     /// Tokens of the connections that each poll services.
     listed: Vec<u64>,
     /// Connections to accept.
@@ -121,7 +119,7 @@ impl NetMux {
         stream.id = id;
         let segment = Arc::clone(&stream.segment);
         stream.flush(&mut *self.wire, &self.own, &mut self.table.tally)?;
-        self.table.streams.insert(token, stream);
+        self.table.streams.insert(stream);
         self.table.list(token);
         self.table.received_ns = now_ns();
         Ok((token, segment))
@@ -132,7 +130,7 @@ impl NetMux {
     /// # Errors
     /// The peer has not answered, has refused, or has died.
     fn claim(&mut self, (token, dst): (u64, PortId), id: ConnId) -> Result<(u64, Arc<Mapping>)> {
-        let Some(stream) = self.table.streams.get_mut(&token) else {
+        let Some(stream) = self.table.streams.get_mut(token) else {
             self.table.pending.remove(dst);
             return Err(Error::Again);
         };
@@ -159,7 +157,7 @@ impl NetMux {
 
     /// Removes a pending connection that has ended.
     fn end_unclaimed(&mut self, token: u64) {
-        let Some(stream) = self.table.streams.get(&token) else { return };
+        let Some(stream) = self.table.streams.get(token) else { return };
         let (reason, peer) = (stream.changes.end, stream.peer);
         self.close(token, CloseKind::Abandon);
         if matches!(reason, Some(Reason::Died | Reason::Orderly)) {
@@ -171,16 +169,16 @@ impl NetMux {
     /// peers, which may send over them.
     fn release_unclaimed(&mut self, now: u64) {
         let StreamTable { pending, streams, .. } = &mut self.table;
-        let unclaimed = pending.take_unclaimed(now, |peer, token| match streams.get(&token) {
+        let unclaimed = pending.take_unclaimed(now, |peer, token| match streams.get(token) {
             Some(stream) if stream.changes.end.is_some() => PendingState::Answered,
             Some(stream) if !stream.changes.up => PendingState::Unanswered,
-            _ if streams.values().any(|s| s.peer == peer && s.id.is_some() && s.is_open()) => {
+            _ if streams.iter().any(|s| s.peer == peer && s.id.is_some() && s.is_open()) => {
                 PendingState::Superseded
             }
             _ => PendingState::Answered,
         });
         for token in unclaimed {
-            let stream = self.table.streams.get_mut(&token);
+            let stream = self.table.streams.get_mut(token);
             match stream.filter(|stream| stream.changes.end.is_none()) {
                 Some(stream) => {
                     stream.changes.up = false;
@@ -236,11 +234,11 @@ impl NetMux {
     /// Accepts the next connection.
     pub(super) fn accept(&mut self, id: ConnId) -> Option<Accepted> {
         while let Some(token) = self.table.requests.pop_front() {
-            let Some(stream) = self.table.streams.get_mut(&token) else { continue };
+            let Some(stream) = self.table.streams.get_mut(token) else { continue };
             stream.id = Some(id);
             let (peer, side) = (stream.peer, stream.side());
             let accepted = Accepted { token, peer, side, segment: Arc::clone(&stream.segment) };
-            if stream.changes.woken || stream.changes.end.is_some() {
+            if stream.changes.is_any() {
                 self.table.ready.push(token);
             }
             self.flush(token);
@@ -251,6 +249,25 @@ impl NetMux {
 
     /// Takes messages, sends what waits, and appends the connections with changes to `ready`.
     pub(super) fn poll(&mut self, ready: &mut Vec<ConnId>) {
+        self.take_messages();
+        let StreamTable { ready: changed, streams, .. } = &mut self.table;
+        // `accept` reports one that is not accepted yet.
+        ready.extend(changed.drain(..).filter_map(|token| streams.get(token)?.id));
+    }
+
+    /// Polls as [`NetMux::poll`], but appends the connections that have got records and have no
+    /// other change to `woken`. Their links do not report these records.
+    pub(super) fn poll_records(&mut self, ready: &mut Vec<ConnId>, woken: &mut Vec<ConnId>) {
+        self.take_messages();
+        let StreamTable { ready: changed, streams, .. } = &mut self.table;
+        while let Some(token) = changed.pop() {
+            let Some(stream) = streams.get_mut(token) else { continue };
+            let Some(id) = stream.id else { continue };
+            if stream.changes.take_woken_alone() { &mut *woken } else { &mut *ready }.push(id);
+        }
+    }
+
+    fn take_messages(&mut self) {
         let NetMux { wire, table, .. } = self;
         wire.poll(&mut |event| table.on_event(event));
         if table.resting.is_due() {
@@ -266,9 +283,6 @@ impl NetMux {
         if !self.table.replies.is_empty() {
             self.answer_all();
         }
-        let StreamTable { ready: changed, streams, .. } = &mut self.table;
-        // `accept` reports one that is not accepted yet.
-        ready.extend(changed.drain(..).filter_map(|token| streams.get(&token)?.id));
     }
 
     /// Answers the greetings and pings that no connection has taken.
@@ -280,16 +294,21 @@ impl NetMux {
     }
 
     fn service(&mut self, token: u64, at: usize) {
-        let Some(stream) = self.table.streams.get_mut(&token) else {
+        let Some(stream) = self.table.streams.get_mut(token) else {
             self.table.listed.swap_remove(at);
             return;
         };
         if !stream.has_delivered() {
             stream.unstash();
         }
-        self.flush(token);
-        let Some(stream) = self.table.streams.get_mut(&token) else { return };
-        if stream.changes.woken || stream.changes.end.is_some() {
+        let stream = if stream.needs_flush() {
+            self.flush(token);
+            let Some(stream) = self.table.streams.get_mut(token) else { return };
+            stream
+        } else {
+            stream
+        };
+        if stream.changes.is_any() {
             self.table.ready.push(token);
         }
         if !stream.is_restless() {
@@ -300,7 +319,7 @@ impl NetMux {
 
     /// Sends what waits in a connection. Removes one that this side has ended, once all is sent.
     pub(super) fn flush(&mut self, token: u64) {
-        let Some(stream) = self.table.streams.get_mut(&token) else { return };
+        let Some(stream) = self.table.streams.get_mut(token) else { return };
         let was_open = stream.changes.end.is_none();
         if was_open {
             let flushed = stream.flush(&mut *self.wire, &self.own, &mut self.table.tally);
@@ -318,7 +337,7 @@ impl NetMux {
             }
             self.table.end_twins(token);
         }
-        let Some(stream) = self.table.streams.get_mut(&token) else { return };
+        let Some(stream) = self.table.streams.get_mut(token) else { return };
         if stream.has_left() && (stream.is_finished() || stream.changes.end.is_some()) {
             self.remove(token);
         } else if stream.changes.end.is_some() {
@@ -362,7 +381,7 @@ impl NetMux {
     /// Pings the peer of a connection if it has been silent, and ends the connection after too many
     /// pings without an answer.
     pub(super) fn probe(&mut self, token: u64, now: u64) {
-        if let Some(stream) = self.table.streams.get_mut(&token) {
+        if let Some(stream) = self.table.streams.get_mut(token) {
             let was_open = stream.changes.end.is_none();
             stream.ping_if_silent(now, self.wire.provider());
             if was_open && stream.changes.end.is_some() {
@@ -373,10 +392,14 @@ impl NetMux {
         }
     }
 
-    /// Returns the next change of a connection.
-    pub(super) fn next_event(&mut self, token: u64) -> Option<LinkUpdate> {
-        self.flush(token);
-        let stream = self.table.streams.get_mut(&token)?;
+    /// Returns the next change of a connection, and moves its bodies outside the ring to `bodies`.
+    pub(super) fn next_event(
+        &mut self,
+        token: u64,
+        bodies: &mut OutsideBodies,
+    ) -> Option<LinkUpdate> {
+        let stream = self.table.streams.get_mut(token)?;
+        stream.move_bodies(bodies);
         if std::mem::take(&mut stream.changes.up) {
             return Some(LinkUpdate::Up(Box::new(self.remote())));
         }
@@ -405,7 +428,7 @@ impl NetMux {
         // Records in the ring precede it.
         self.flush(token);
         let NetMux { wire, table, .. } = self;
-        let Some(stream) = table.streams.get_mut(&token) else { return LongSend::Later };
+        let Some(stream) = table.streams.get_mut(token) else { return LongSend::Later };
         let sent = stream.send_long(&mut **wire, record, len, append, &mut table.tally);
         if stream.is_restless() {
             table.list(token);
@@ -415,7 +438,7 @@ impl NetMux {
 
     /// Moves the bodies outside the ring of a connection to `to`.
     pub(super) fn move_bodies(&mut self, token: u64, to: &mut OutsideBodies) {
-        if let Some(stream) = self.table.streams.get_mut(&token) {
+        if let Some(stream) = self.table.streams.get_mut(token) {
             stream.move_bodies(to);
         }
     }
@@ -433,7 +456,7 @@ impl NetMux {
 
     fn remove(&mut self, token: u64) {
         self.revoke_all(token);
-        let Some(mut removed) = self.table.streams.remove(&token) else { return };
+        let Some(mut removed) = self.table.streams.remove(token) else { return };
         let mut bodies = OutsideBodies::default();
         removed.move_bodies(&mut bodies);
         self.give_back(&mut bodies);
@@ -465,7 +488,7 @@ impl NetMux {
 
     /// Lets the peer of a connection read a range of memory.
     pub(super) fn expose(&mut self, token: u64, range: &Mem) -> Option<WireMemory> {
-        self.table.streams.get(&token).filter(|stream| stream.is_open())?;
+        self.table.streams.get(token).filter(|stream| stream.is_open())?;
         let exposed = self.wire.expose(range)?;
         self.table.reads.note_exposed(exposed.key, token, now_ns());
         Some(exposed)
@@ -481,7 +504,7 @@ impl NetMux {
     /// Begins to read memory of the peer of a connection.
     pub(super) fn read(&mut self, token: u64, from: WireMemory, to: &Mem) -> ReadBegun {
         let NetMux { wire, table, .. } = self;
-        let open = table.streams.get(&token).filter(|stream| stream.is_open());
+        let open = table.streams.get(token).filter(|stream| stream.is_open());
         let Some(peer) = open.and_then(|stream| stream.to) else { return ReadBegun::Refused };
         match wire.read(peer, from, to, table.reads.next_number()) {
             ReadPosted::Taken => {
@@ -506,7 +529,7 @@ impl NetMux {
                 std::thread::yield_now();
                 continue;
             }
-            let peer = table.streams.get(&token).map(|stream| stream.peer.to_string());
+            let peer = table.streams.get(token).map(|stream| stream.peer.to_string());
             log::warn!(
                 "{} has not answered a read over {} in time; this endpoint reaches no other host \
                  any more. Check that its process runs and its host is up",
@@ -522,7 +545,7 @@ impl NetMux {
     /// Ends a connection by this side.
     pub(super) fn close(&mut self, token: u64, how: CloseKind) {
         self.revoke_all(token);
-        let Some(stream) = self.table.streams.get_mut(&token) else { return };
+        let Some(stream) = self.table.streams.get_mut(token) else { return };
         match how {
             CloseKind::Abandon => {
                 let corrupt = stream.changes.end == Some(Reason::Corrupt);
@@ -548,7 +571,7 @@ impl NetMux {
             self.close(token, CloseKind::Reset);
         }
         for token in std::mem::take(&mut self.table.requests) {
-            let name = self.table.streams.get(&token).and_then(|stream| stream.peer.network_name());
+            let name = self.table.streams.get(token).and_then(|stream| stream.peer.network_name());
             self.remove(token);
             if let Some(name) = name {
                 let kind = FrameKind::Refusal(Refusal::Closed);
@@ -565,7 +588,7 @@ impl NetMux {
 
     /// Whether everything is sent, by all connections.
     pub(super) fn is_quiet(&self) -> bool {
-        self.wire.is_quiet() && self.table.streams.values().all(NetStream::is_finished)
+        self.wire.is_quiet() && self.table.streams.iter().all(NetStream::is_finished)
     }
 
     /// Whether a message is expected soon.
@@ -595,7 +618,7 @@ impl StreamTable {
     fn new(wire: &dyn NetWire, tally: Tally) -> StreamTable {
         StreamTable {
             limits: wire.limits(),
-            streams: HashMap::new(),
+            streams: NetStreams::new(),
             listed: Vec::new(),
             requests: VecDeque::new(),
             replies: StrayReplies::new(wire.provider()),
@@ -612,7 +635,7 @@ impl StreamTable {
     }
 
     fn list(&mut self, token: u64) {
-        if let Some(stream) = self.streams.get_mut(&token) {
+        if let Some(stream) = self.streams.get_mut(token) {
             if !std::mem::replace(&mut stream.listed, true) {
                 self.listed.push(token);
             }
@@ -623,7 +646,7 @@ impl StreamTable {
     fn release_resting(&mut self, now: u64) {
         let StreamTable { streams, resting, .. } = self;
         resting.visit(now, |token, messages| {
-            streams.get_mut(&token).map_or(PageRelease::Done, |stream| stream.rest(messages))
+            streams.get_mut(token).map_or(PageRelease::Done, |stream| stream.rest(messages))
         });
     }
 
@@ -652,7 +675,7 @@ impl StreamTable {
     fn on_message(&mut self, head: &FrameHead, message: &mut Vec<u8>, len: usize) {
         let rest = message.get(HEAD..len).unwrap_or_default();
         let token = head.token();
-        let Some(stream) = self.streams.get_mut(&token) else {
+        let Some(stream) = self.streams.get_mut(token) else {
             if head.kind() == Some(FrameKind::Greeting) {
                 return self.on_greeting(head, rest);
             }
@@ -683,8 +706,7 @@ impl StreamTable {
                 self.replies.note_refusal(name, refusal, content, self.received_ns);
             }
         }
-        self.ready.push(token);
-        // A credit may let more be sent.
+        // The poll reports its changes. A credit may let more be sent.
         self.list(token);
     }
 
@@ -699,7 +721,7 @@ impl StreamTable {
             return;
         };
         let name = greeting.name();
-        if let Some(answer) = self.unfit(token, &greeting, rest) {
+        if let Some(answer) = self.replies.unfit(&self.key, token, (&greeting, rest)) {
             return self.replies.push(name, token, answer);
         }
         if self.requests.len() >= BACKLOG {
@@ -709,12 +731,13 @@ impl StreamTable {
         let from = greeting.sender();
         self.replies.forget_refusal(name);
         self.dead.note_heard(name);
-        self.probe_others(from);
+        // It may be a new process at the address of a dead one.
+        self.probe_all(|stream| stream.peer == from);
         let key = self.key.of_acceptor(token, name);
         match NetStream::new((token, from), Side::Acceptor, self.limits, key) {
             Ok(mut stream) => {
                 stream.note_greeting(mark_of(rest).map_or(0, |(mark, _)| mark));
-                self.streams.insert(token, stream);
+                self.streams.insert(stream);
                 self.requests.push_back(token);
             }
             Err(error) => {
@@ -728,39 +751,9 @@ impl StreamTable {
         }
     }
 
-    /// Returns the answer to a greeting that gets no connection. `rest` follows the greeting.
-    fn unfit(&mut self, token: u64, greeting: &NetGreeting, rest: &[u8]) -> Option<FrameKind> {
-        let name = greeting.name();
-        if let Some(difference) = greeting.difference() {
-            self.replies.log_refused(name, format_args!("{difference}"));
-            return Some(FrameKind::Refusal(Refusal::Version));
-        }
-        let Some((_, proof)) = mark_and_proof(rest) else {
-            self.replies.log_refused(name, format_args!("its greeting is invalid"));
-            return Some(FrameKind::Refusal(Refusal::Version));
-        };
-        match self.key.check(token, name, proof) {
-            KeyCheck::Same => None,
-            KeyCheck::Challenge => Some(FrameKind::Challenge),
-            KeyCheck::Different(how) => {
-                self.replies.log_refused(
-                    name,
-                    format_args!("FI_SCIF_NET_KEY: {how}. Set one value on all hosts"),
-                );
-                Some(FrameKind::Refusal(Refusal::Key))
-            }
-        }
-    }
-
-    /// Probes the other connections of a peer that connects, since it may be a new
-    /// process at the address of a dead one.
-    fn probe_others(&mut self, peer: PortId) {
-        self.probe_all(|stream| stream.peer == peer);
-    }
-
     fn probe_all(&mut self, concerns: impl Fn(&NetStream) -> bool) {
         let StreamTable { streams, listed, .. } = self;
-        for stream in streams.values_mut().filter(|stream| concerns(stream)) {
+        for stream in streams.iter_mut().filter(|stream| concerns(stream)) {
             stream.ping();
             if !std::mem::replace(&mut stream.listed, true) {
                 listed.push(stream.token);
@@ -772,7 +765,7 @@ impl StreamTable {
     /// of a later one at its name do not.
     fn on_lost(&mut self, peer: WirePeer, message: &[u8]) {
         let token = open(message).map(|(head, _)| head.token());
-        if let Some(stream) = token.and_then(|token| self.streams.get_mut(&token)) {
+        if let Some(stream) = token.and_then(|token| self.streams.get_mut(token)) {
             if !stream.greet_again() {
                 stream.end(Reason::Died);
                 self.ready.push(stream.token);
@@ -786,9 +779,9 @@ impl StreamTable {
     /// be lost without an error.
     fn end_twins(&mut self, token: u64) {
         let StreamTable { streams, ready, .. } = self;
-        let died = streams.get(&token).filter(|dead| dead.changes.end == Some(Reason::Died));
+        let died = streams.get(token).filter(|dead| dead.changes.end == Some(Reason::Died));
         let Some(mark) = died.map(|dead| dead.watch.mark()) else { return };
-        for stream in streams.values_mut().filter(|stream| stream.watch.is_of_mark(mark)) {
+        for stream in streams.iter_mut().filter(|stream| stream.watch.is_of_mark(mark)) {
             if stream.changes.end.is_none() {
                 stream.end(Reason::Died);
                 ready.push(stream.token);

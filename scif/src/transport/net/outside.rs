@@ -28,7 +28,9 @@ impl OutsideBodies {
 
     /// Moves all bodies to `to`, behind those there.
     pub(super) fn move_to(&mut self, to: &mut OutsideBodies) {
-        to.waiting.append(&mut self.waiting);
+        if !self.waiting.is_empty() {
+            to.waiting.append(&mut self.waiting);
+        }
     }
 
     /// Returns the body of record `number`. Drops those of earlier records.

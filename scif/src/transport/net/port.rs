@@ -5,11 +5,12 @@
 //! destination decides between them.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::link::NetLink;
 use super::mux::NetMux;
+use super::shared_mux::SharedMux;
+use super::sleep_watch::SleepWatch;
 use super::stream::Accepted;
 use super::wire::NetWire;
 use crate::addr::PortId;
@@ -19,7 +20,7 @@ use crate::liveness::ProcessProof;
 use crate::segment::Side;
 use crate::slab::ConnId;
 use crate::sys::epoll::{Epoll, Event};
-use crate::sys::errno::{keep_errno, lock};
+use crate::sys::errno::keep_errno;
 use crate::sys::fork::Maker;
 use crate::sys::time::now_ns;
 use crate::transport::{CloseKind, Opened, Port};
@@ -38,11 +39,12 @@ const AWAKE: u64 = 2;
 #[derive(Debug)]
 pub(crate) struct NetPort {
     near: Box<dyn Port>,
-    mux: Arc<Mutex<NetMux>>,
+    mux: SharedMux,
     epoll: Epoll,
     /// Event that prevents a sleep for which the network has no descriptor, or work.
     awake: Event,
     is_awake: bool,
+    watch: SleepWatch,
     provider: String,
     maker: Maker,
     closed: bool,
@@ -59,17 +61,15 @@ impl NetPort {
         let awake = Event::new().map_err(Error::os("eventfd"))?;
         epoll.add(near.wait_fd(), NEAR).map_err(Error::os("epoll_ctl"))?;
         epoll.add(&awake, AWAKE).map_err(Error::os("epoll_ctl"))?;
-        if let Some(fd) = wire.wait_fd() {
-            epoll.add(fd, FAR).map_err(Error::os("epoll_ctl"))?;
-        }
         let provider = wire.provider().to_owned();
-        let mux = Arc::new(Mutex::new(NetMux::new(wire, decoder, near.id().node)?));
+        let mux = SharedMux::new(NetMux::new(wire, decoder, near.id().node)?);
         Ok(NetPort {
             near,
             mux,
             epoll,
             awake,
             is_awake: false,
+            watch: SleepWatch::default(),
             provider,
             maker: Maker::here(),
             closed: false,
@@ -86,14 +86,22 @@ impl NetPort {
             windows: None,
             link: Box::new(NetLink::new(&self.mux, token)),
             liveness: ProcessProof::of(0),
-            remote: is_up.then(|| lock(&self.mux).remote()),
+            remote: is_up.then(|| self.mux.lock().remote()),
         }
     }
 
     /// Whether the network's descriptor reports all that happens from now on.
-    fn is_announced(&self) -> bool {
-        let mut mux = lock(&self.mux);
-        mux.wire().wait_fd().is_some() && mux.may_sleep()
+    fn is_announced(&mut self) -> bool {
+        let NetPort { mux, epoll, watch, .. } = self;
+        let mut mux = mux.lock();
+        if !watch.is_added() {
+            let fd = mux.wire().wait_fd();
+            if fd.is_none_or(|fd| epoll.add(fd, FAR).is_err()) {
+                return false;
+            }
+            watch.note_added();
+        }
+        mux.may_sleep()
     }
 
     fn set_awake(&mut self, awake: bool) {
@@ -112,7 +120,7 @@ impl NetPort {
         let end = now_ns() + LINGER_NS;
         let mut ended = Vec::new();
         loop {
-            let mut mux = lock(&self.mux);
+            let mut mux = self.mux.lock();
             mux.poll(&mut ended);
             if mux.is_quiet() {
                 return;
@@ -141,20 +149,25 @@ impl Port for NetPort {
         if dst.place == 0 {
             return self.near.connect(dst, id);
         }
-        let (token, segment) = keep_errno(|| lock(&self.mux).connect(dst, id))?;
+        let (token, segment) = keep_errno(|| self.mux.lock().connect(dst, id))?;
         let begun = Accepted { token, peer: dst, side: Side::Opener, segment };
         Ok(self.opened(begun, false))
     }
 
     fn poll(&mut self, ready: &mut Vec<ConnId>) {
         self.near.poll(ready);
-        self.poll_network(ready);
+        keep_errno(|| self.mux.lock().poll(ready));
     }
 
-    fn poll_network(&mut self, ready: &mut Vec<ConnId>) -> bool {
+    fn poll_network(&mut self, ready: &mut Vec<ConnId>, woken: &mut Vec<ConnId>) -> bool {
         keep_errno(|| {
-            let mut mux = lock(&self.mux);
-            mux.poll(ready);
+            let mut mux = self.mux.lock();
+            if self.watch.is_unused() {
+                if let Some(fd) = mux.wire().wait_fd() {
+                    self.epoll.remove(fd);
+                }
+            }
+            mux.poll_records(ready, woken);
             mux.has_requests()
         })
     }
@@ -163,7 +176,7 @@ impl Port for NetPort {
         if let Some(opened) = self.near.accept(id) {
             return Some(opened);
         }
-        let accepted = keep_errno(|| lock(&self.mux).accept(id))?;
+        let accepted = keep_errno(|| self.mux.lock().accept(id))?;
         Some(self.opened(accepted, true))
     }
 
@@ -188,10 +201,15 @@ impl Port for NetPort {
 
     fn set_sleeping(&mut self, sleeping: bool) {
         self.near.set_sleeping(sleeping);
-        keep_errno(|| self.set_awake(sleeping && !self.is_announced()));
+        self.watch.set_asleep(sleeping);
+        keep_errno(|| {
+            let awake = sleeping && !self.is_announced();
+            self.set_awake(awake);
+        });
     }
 
     fn may_sleep(&mut self) -> bool {
+        self.watch.keep();
         keep_errno(|| {
             let is_announced = self.is_announced();
             if is_announced {
@@ -210,15 +228,15 @@ impl Port for NetPort {
     }
 
     fn carried(&self) -> Option<CarriedCounts> {
-        Some(lock(&self.mux).counts())
+        Some(self.mux.lock().counts())
     }
 
     fn revoke(&mut self, key: u64) {
-        keep_errno(|| lock(&self.mux).revoke(key));
+        keep_errno(|| self.mux.lock().revoke(key));
     }
 
     fn is_expecting(&self, now: u64) -> bool {
-        lock(&self.mux).is_expecting(now)
+        self.mux.lock().is_expecting(now)
     }
 
     fn close(&mut self, how: CloseKind) {
@@ -234,7 +252,7 @@ impl Port for NetPort {
             if how == CloseKind::Abandon {
                 return;
             }
-            let mut mux = lock(&self.mux);
+            let mut mux = self.mux.lock();
             mux.poll(&mut Vec::new());
             mux.refuse_all();
             drop(mux);

@@ -11,7 +11,8 @@ use std::net::SocketAddrV4;
 
 use foldhash::{HashMap, HashMapExt};
 
-use super::frame::{FrameKind, NetGreeting};
+use super::frame::{FrameKind, NetGreeting, mark_and_proof};
+use super::key::{KeyCheck, OwnKey};
 use crate::error::Refusal;
 
 /// Maximum number of names without a connection that get answers. Each takes memory in the address
@@ -90,6 +91,33 @@ impl StrayReplies {
         }
         self.answered.insert(answer.to);
         true
+    }
+
+    /// Returns the answer to a greeting that gets no connection. `rest` follows the greeting.
+    pub(super) fn unfit(
+        &mut self,
+        key: &OwnKey,
+        token: u64,
+        (greeting, rest): (&NetGreeting, &[u8]),
+    ) -> Option<FrameKind> {
+        let name = greeting.name();
+        if let Some(difference) = greeting.difference() {
+            self.log_refused(name, format_args!("{difference}"));
+            return Some(FrameKind::Refusal(Refusal::Version));
+        }
+        let Some((_, proof)) = mark_and_proof(rest) else {
+            self.log_refused(name, format_args!("its greeting is invalid"));
+            return Some(FrameKind::Refusal(Refusal::Version));
+        };
+        match key.check(token, name, proof) {
+            KeyCheck::Same => None,
+            KeyCheck::Challenge => Some(FrameKind::Challenge),
+            KeyCheck::Different(how) => {
+                let why = format_args!("FI_SCIF_NET_KEY: {how}. Set one value on all hosts");
+                self.log_refused(name, why);
+                Some(FrameKind::Refusal(Refusal::Key))
+            }
+        }
     }
 
     /// Logs a greeting that this side refuses, once for each name.

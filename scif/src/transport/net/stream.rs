@@ -67,6 +67,17 @@ pub(super) struct Changes {
     pub(super) end: Option<Reason>,
 }
 
+impl Changes {
+    pub(super) fn is_any(&self) -> bool {
+        self.up || self.woken || self.end.is_some()
+    }
+
+    /// Whether records have arrived and nothing else has changed. Notes that it is reported.
+    pub(super) fn take_woken_alone(&mut self) -> bool {
+        self.woken && !self.up && self.end.is_none() && std::mem::take(&mut self.woken)
+    }
+}
+
 /// Connection that was accepted.
 #[derive(Debug)]
 pub(super) struct Accepted {
@@ -294,6 +305,20 @@ impl NetStream {
             || self.receiver.window.is_watched()
     }
 
+    /// Whether a flush has something to do.
+    pub(super) fn needs_flush(&mut self) -> bool {
+        let consumed = self.receiver.consumed();
+        self.sender.waiting.is_some()
+            || self.handshake.is_due()
+            || self.handshake.is_repeating()
+            || self.due.is_some()
+            || self.has_left()
+            || self.changes.end.is_some()
+            || !self.has_pages
+            || self.receiver.window.is_due(consumed)
+            || !self.sender.is_empty()
+    }
+
     /// Releases the pages of both rings, if nothing is in them and no message has passed since
     /// there were `messages`.
     pub(super) fn rest(&mut self, messages: u64) -> PageRelease {
@@ -374,10 +399,10 @@ impl NetStream {
             }
         };
         loop {
-            let message = match self.sender.waiting.take() {
-                Some(message) => message,
+            let (message, is_last) = match self.sender.waiting.take() {
+                Some(message) => (message, false),
                 None => match self.next_message(wire, own, tally) {
-                    Some(message) => message,
+                    Some(next) => next,
                     None => return Ok(()),
                 },
             };
@@ -389,6 +414,9 @@ impl NetStream {
                 return Ok(());
             }
             self.watch.note_taken();
+            if is_last {
+                return Ok(());
+            }
             if !self.handshake.may_send() {
                 self.handshake.note_taken(now_ns());
             }
@@ -474,13 +502,13 @@ impl NetStream {
         }
     }
 
-    /// Returns the next message to send.
+    /// Returns the next message to send, and whether none follows it.
     fn next_message(
         &mut self,
         wire: &mut dyn NetWire,
         own: &PortMark,
         tally: &mut Tally,
-    ) -> Option<Vec<u8>> {
+    ) -> Option<(Vec<u8>, bool)> {
         let consumed = self.receiver.consumed();
         if self.handshake.is_repeating() {
             self.handshake.check(now_ns());
@@ -489,15 +517,16 @@ impl NetStream {
             self.handshake.ask();
         }
         let first = self.handshake.take_due();
+        let next = self.sender.next_body();
         let kind = if let Some(first) = first {
             first
         } else if !self.handshake.may_send() {
             return None;
         } else if self.due == Some(FrameKind::Ping) && !self.has_left() {
             FrameKind::Ping
-        } else if self.sender.has_record() {
+        } else if next.is_some_and(|body| self.sender.window.has_room(body)) {
             FrameKind::Records
-        } else if self.sender.is_empty() && self.ending.is_some() {
+        } else if next.is_none() && self.ending.is_some() {
             self.ending.take()?
         } else if self.has_left() {
             return None;
@@ -515,6 +544,7 @@ impl NetStream {
             self.sender.sequence = 0;
         }
         let mut message = self.begin_message(wire, kind);
+        let mut is_last = false;
         match kind {
             FrameKind::Greeting | FrameKind::Ping => {
                 message.extend_from_slice(own.greeting.as_bytes());
@@ -528,38 +558,39 @@ impl NetStream {
                     message.extend_from_slice(key.proof().as_bytes());
                 }
             }
-            FrameKind::Records => self.sender.gather(&mut message, tally),
+            // It takes along what else is due.
+            FrameKind::Records => {
+                is_last = self.sender.gather(&mut message, tally) && self.ending.is_none();
+            }
             _ => {}
         }
         seal(&mut message);
-        Some(message)
+        Some((message, is_last))
     }
 }
 
 impl RecordSender {
-    /// Returns the length of the next record's head and body.
-    fn next_lengths(&mut self) -> Option<(usize, usize)> {
+    /// Returns the body of the next record.
+    fn next_body(&mut self) -> Option<RecordBody> {
         // Only our own endpoint pushes into this ring, so it contains valid records only.
         let record = self.ring.peek().ok()??;
-        Some((usize::from(record.head_len), record.body.len()))
+        Some(RecordBody::in_ring(record.body.len()))
     }
 
     fn is_empty(&mut self) -> bool {
-        self.next_lengths().is_none()
+        self.next_body().is_none()
     }
 
-    /// Whether a record is in the ring for which the peer has credit.
-    fn has_record(&mut self) -> bool {
-        self.next_lengths().is_some_and(|(_, body)| self.window.has_room(RecordBody::in_ring(body)))
-    }
-
-    /// Appends records, as many as credit and message have space for.
-    fn gather(&mut self, message: &mut Vec<u8>, tally: &mut Tally) {
+    /// Appends records, as many as credit and message have space for. Returns whether these are
+    /// all.
+    fn gather(&mut self, message: &mut Vec<u8>, tally: &mut Tally) -> bool {
+        let mut are_all = true;
         while let Ok(Some(record)) = self.ring.peek() {
             let body = record.body.len();
             let size = record_size(usize::from(record.head_len), body);
             let in_ring = RecordBody::in_ring(body);
             if message.len() + size > MESSAGE_MAX || !self.window.has_room(in_ring) {
+                are_all = false;
                 break;
             }
             begin_record(message, record.kind, record.head_len, body);
@@ -570,6 +601,7 @@ impl RecordSender {
             self.ring.advance();
         }
         self.ring.flush();
+        are_all
     }
 
     fn discard(&mut self) {

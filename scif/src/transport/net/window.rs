@@ -72,7 +72,8 @@ impl Outstanding {
         if count > self.bodies.len() {
             return false;
         }
-        for body in self.bodies.drain(..count) {
+        for _ in 0..count {
+            let Some(body) = self.bodies.pop_front() else { return false };
             *if body.is_long { &mut self.long_bytes } else { &mut self.bytes } -= body.len;
         }
         true

@@ -45,7 +45,7 @@ const EXPECT_NS: u64 = 200_000;
 #[derive(Debug)]
 pub(super) struct NetMux {
     wire: Box<dyn NetWire>,
-    own: PortMark,
+    pub(super) own: PortMark,
     /// Doorbell whose owner always appears asleep, so that a producer calls the link, which sends.
     bell: Arc<Mapping>,
     table: StreamTable,
@@ -335,14 +335,14 @@ impl NetMux {
             if !std::mem::replace(&mut stream.has_pages, true) {
                 self.table.resting.add(token, now_ns());
             }
-            self.table.end_twins(token);
         }
-        let Some(stream) = self.table.streams.get_mut(token) else { return };
         if stream.has_left() && (stream.is_finished() || stream.changes.end.is_some()) {
+            self.table.end_twins(token);
             self.remove(token);
         } else if stream.changes.end.is_some() {
             if was_open {
                 self.table.ready.push(token);
+                self.table.end_twins(token);
             }
         } else if stream.is_restless() {
             self.table.list(token);
@@ -693,10 +693,12 @@ impl StreamTable {
         let unknown = (head.kind() == Some(FrameKind::Unknown)).then(|| mark_of(rest)).flatten();
         if let Some((mark, _)) = unknown {
             stream.end(Reason::Died);
-            // The process at its name may be the same one.
-            if !stream.watch.is_of_mark(mark) {
+            let peer = stream.peer;
+            // It may be the same process. Only one at its name gets greetings of this side.
+            if stream.side() == Side::Opener && !stream.watch.is_of_mark(mark) {
                 self.end_twins(token);
             }
+            self.probe_all(|stream| stream.peer == peer);
         } else if let Err(reason) =
             stream.receive(head, (message, len), self.received_ns, &mut self.tally, &self.provider)
         {
@@ -776,13 +778,13 @@ impl StreamTable {
     }
 
     /// Ends the other connections of a process, if it has died. Records sent over one of them would
-    /// be lost without an error.
+    /// be lost without an error. A hostile process may use the mark of another one, or its name.
     fn end_twins(&mut self, token: u64) {
         let StreamTable { streams, ready, .. } = self;
         let died = streams.get(token).filter(|dead| dead.changes.end == Some(Reason::Died));
-        let Some(mark) = died.map(|dead| dead.watch.mark()) else { return };
+        let Some((mark, peer)) = died.map(|dead| (dead.watch.mark(), dead.peer)) else { return };
         for stream in streams.iter_mut().filter(|stream| stream.watch.is_of_mark(mark)) {
-            if stream.changes.end.is_none() {
+            if stream.peer == peer && stream.changes.end.is_none() {
                 stream.end(Reason::Died);
                 ready.push(stream.token);
             }

@@ -48,18 +48,12 @@ impl DomainShared {
     /// # Errors
     /// As [`NetDomain::open`].
     pub(crate) fn network(&self, providers: &[&'static CStr]) -> Result<&Arc<NetDomain>, Errno> {
-        if let Some(net) = self.net.get() {
-            return Ok(net);
+        if !self.gate.is_elided() {
+            return NetDomain::open(&self.net, providers);
         }
-        let opened = if self.gate.is_elided() {
-            // SAFETY: only calls on the domain's objects use the network of the domain, and the
-            // application serialises them as it does for the elided gate.
-            unsafe { NetDomain::open_serial(providers) }
-        } else {
-            NetDomain::open(providers)
-        };
-        let opened = Arc::new(opened?);
-        Ok(self.net.get_or_init(|| opened))
+        // SAFETY: only calls on the domain's objects use the network of the domain, and the
+        // application serialises them as it does for the elided gate.
+        unsafe { NetDomain::open_serial(&self.net, providers) }
     }
 
     /// Opens a domain for an application that requested `caps`; `events`: whether an event queue

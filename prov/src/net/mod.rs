@@ -13,6 +13,7 @@ use std::ffi::{CStr, c_int};
 use std::fmt;
 use std::net::SocketAddrV4;
 use std::ptr;
+use std::sync::{Arc, OnceLock};
 
 use libfabric_sys as fi;
 use scif::Maker;
@@ -133,28 +134,33 @@ fn note_failure(provider: &CStr, event: fmt::Arguments<'_>) {
 }
 
 impl NetDomain {
-    /// Opens the first usable network of those that the user has chosen.
+    /// Returns the network in `at`. If there is none, opens the first usable one of those that the
+    /// user has chosen.
     ///
     /// # Errors
     /// `FI_ENODATA`: the host has no such provider. Errors of the provider.
-    pub(crate) fn open(providers: &[&'static CStr]) -> Result<NetDomain, Errno> {
-        let provider = first_usable(providers).ok_or(fi::FI_ENODATA)?;
-        let gate = |objects| ElidableLock::shared_with(objects, |wait| scif::keep_errno(wait));
-        logged(providers, NetDomain::try_open(provider, gate), provider)
+    pub(crate) fn open<'a>(
+        at: &'a OnceLock<Arc<NetDomain>>,
+        providers: &[&'static CStr],
+    ) -> Result<&'a Arc<NetDomain>, Errno> {
+        open_in(at, providers, |objects| {
+            ElidableLock::shared_with(objects, |wait| scif::keep_errno(wait))
+        })
     }
 
-    /// Opens a network as [`NetDomain::open`], without a lock.
+    /// Returns the network in `at` as [`NetDomain::open`]. A new one has no lock.
     ///
     /// # Errors
     /// As [`NetDomain::open`].
     ///
     /// # Safety
     /// No two threads use the network at once, see [`ElidableLock::elided`].
-    pub(crate) unsafe fn open_serial(providers: &[&'static CStr]) -> Result<NetDomain, Errno> {
-        let provider = first_usable(providers).ok_or(fi::FI_ENODATA)?;
+    pub(crate) unsafe fn open_serial<'a>(
+        at: &'a OnceLock<Arc<NetDomain>>,
+        providers: &[&'static CStr],
+    ) -> Result<&'a Arc<NetDomain>, Errno> {
         // SAFETY: by the contract of this function.
-        let gate = |objects| unsafe { ElidableLock::elided(objects) };
-        logged(providers, NetDomain::try_open(provider, gate), provider)
+        open_in(at, providers, |objects| unsafe { ElidableLock::elided(objects) })
     }
 
     fn try_open(
@@ -189,33 +195,45 @@ impl NetDomain {
     }
 }
 
-/// Logs the failure to open the network of a provider, if it failed.
-fn logged(
+/// Returns the network in `at`, which is opened with the lock of `gate` if there is none.
+fn open_in<'a>(
+    at: &'a OnceLock<Arc<NetDomain>>,
     providers: &[&'static CStr],
-    opened: Result<NetDomain, Errno>,
-    provider: &CStr,
-) -> Result<NetDomain, Errno> {
-    if let Err(errno) = opened {
-        if log_missing_domain(providers) {
-            return opened;
-        }
-        let name = provider.to_string_lossy();
-        let remedy = match name.split_once(';') {
-            // The utility asks for its core without the flag for hidden providers.
-            Some((core, _)) => format!(
-                "A layered provider finds its core only if FI_PROVIDER names it: set \
-                 FI_PROVIDER='scif,{core};scif'"
-            ),
-            None => "Set FI_SCIF_NET to a provider that fi_info lists ('tcp', or 'net' of \
-                     libfabric 1.17), or to 'none'"
-                .to_owned(),
-        };
-        warn(
-            Subsys::Fabric,
-            format_args!("the network {name} cannot be opened: {}. {remedy}", errno::text(errno)),
-        );
+    gate: impl FnOnce(NetObjects) -> ElidableLock<NetObjects>,
+) -> Result<&'a Arc<NetDomain>, Errno> {
+    if let Some(net) = at.get() {
+        return Ok(net);
     }
-    opened
+    let provider = first_usable(providers).ok_or(fi::FI_ENODATA)?;
+    match NetDomain::try_open(provider, gate) {
+        Ok(opened) => Ok(at.get_or_init(|| Arc::new(opened))),
+        Err(errno) => {
+            log_unopened(providers, provider, errno);
+            Err(errno)
+        }
+    }
+}
+
+/// Logs that the network of a provider cannot be opened.
+fn log_unopened(providers: &[&'static CStr], provider: &CStr, errno: Errno) {
+    if log_missing_domain(providers) {
+        return;
+    }
+    let name = provider.to_string_lossy();
+    let remedy = match name.split_once(';') {
+        // The utility asks for its core without the flag for hidden providers.
+        Some((core, _)) => format!(
+            "A layered provider finds its core only if FI_PROVIDER names it: set \
+             FI_PROVIDER='scif,{core};scif'"
+        ),
+        None => "Set FI_SCIF_NET to a provider that fi_info lists ('tcp', or 'net' of \
+                 libfabric 1.17), or to 'none'"
+            .to_owned(),
+    };
+    warn(
+        Subsys::Fabric,
+        format_args!("the network {name} cannot be opened: {}. {remedy}", errno::text(errno)),
+    );
 }
 
 /// Returns the info of the provider's endpoints for messages in order, with reads of memory if it
@@ -529,7 +547,7 @@ mod tests {
     #[test]
     fn without_a_host_there_is_no_network() {
         for providers in [&[c"tcp"][..], &[c"tcp", c"net"]] {
-            assert_eq!(NetDomain::open(providers).err(), Some(fi::FI_ENODATA));
+            assert_eq!(NetDomain::open(&OnceLock::new(), providers).err(), Some(fi::FI_ENODATA));
         }
         let node = crate::state::fabric::open_node().unwrap();
         assert!(why_ignored(&node).is_some_and(|why| why.contains("libfabric")));

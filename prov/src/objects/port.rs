@@ -129,7 +129,7 @@ pub(crate) fn take_passive_port(fabric: &FabricShared, src: &[u8]) -> Result<End
         [] => Endpoint::bind(&fabric.node, wanted, Exports { keys: None })
             .map_err(|e| errno::errno(&e)),
         providers => {
-            let net = fabric.network(providers)?;
+            let net = NetDomain::open(&fabric.net, providers)?;
             bind_networked(fabric, net, None, (ip_of(src), wanted))
         }
     }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Fabric, as shared by all objects opened on it, and its SCIF node.
 
-use std::ffi::CStr;
 use std::sync::{Arc, OnceLock};
 
 use scif::monitor::ProcessIdentity;
@@ -37,18 +36,6 @@ impl FabricShared {
             domains: AtomicCounter::new(0),
             net: OnceLock::new(),
         })
-    }
-
-    /// Returns the network of passive endpoints, which is opened if there is none.
-    ///
-    /// # Errors
-    /// As [`NetDomain::open`].
-    pub(crate) fn network(&self, providers: &[&'static CStr]) -> Result<&Arc<NetDomain>, Errno> {
-        if let Some(net) = self.net.get() {
-            return Ok(net);
-        }
-        let opened = Arc::new(NetDomain::open(providers)?);
-        Ok(self.net.get_or_init(|| opened))
     }
 }
 

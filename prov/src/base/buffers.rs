@@ -60,7 +60,8 @@ impl Buffers {
     ///
     /// # Safety
     /// `iov` is null or points to `count` elements whose buffers satisfy [`buffer`].
-    #[inline]
+    // Not inlined, for the size of the library: 40 entry points call it.
+    #[inline(never)]
     pub(crate) unsafe fn from_iovec(iov: *const fi::iovec, count: usize) -> Result<Buffers, Errno> {
         // SAFETY: null or `count` elements, by the caller's contract.
         let iov = unsafe { entry::slice(iov, count) }?;
@@ -75,6 +76,7 @@ impl Buffers {
     ///
     /// # Safety
     /// `ioc` is null or points to `count` elements whose buffers satisfy [`buffer`].
+    #[inline(never)]
     pub(crate) unsafe fn from_ioc(
         ioc: *const fi::fi_ioc,
         count: usize,

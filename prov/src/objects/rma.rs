@@ -109,7 +109,7 @@ macro_rules! list_calls {
                 // SAFETY: the buffers belong to the operation until it completes.
                 let iov = unsafe { Buffers::from_iovec(iov, count) }?;
                 let iov = iov.as_slice();
-                ep.rma(&RmaArgs {
+                ep.rma_out_of_line(&RmaArgs {
                     write: $write,
                     iov,
                     rma: &[RmaIov { addr, len: total_len(iov), key }],
@@ -199,7 +199,7 @@ pub(crate) unsafe fn start<S: Sender>(
     if rma.as_slice().is_empty() || rma.total()? != total_len(iov.as_slice()) {
         return Err(fi::FI_EINVAL);
     }
-    ep.rma(&RmaArgs {
+    ep.rma_out_of_line(&RmaArgs {
         write,
         iov: iov.as_slice(),
         rma: rma.as_slice(),

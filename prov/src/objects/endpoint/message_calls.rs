@@ -55,7 +55,7 @@ macro_rules! message_calls {
                 // SAFETY: the buffers belong to the operation until it completes.
                 let iov = unsafe { Buffers::from_iovec(iov, count) }?;
                 let flags = ep.rx_flags() & !$unfit;
-                ep.recv(&RecvArgs {
+                ep.recv_out_of_line(&RecvArgs {
                     iov: iov.as_slice(),
                     src,
                     tag: $rx_tag,
@@ -108,7 +108,7 @@ macro_rules! message_calls {
             } else {
                 Buffers::none()
             };
-            ep.recv(&RecvArgs {
+            ep.recv_out_of_line(&RecvArgs {
                 iov: iov.as_slice(),
                 src: $rx_msg.addr,
                 tag: $rx_msg_tag,
@@ -160,7 +160,7 @@ macro_rules! message_calls {
                 // SAFETY: the buffers belong to the operation until it completes.
                 let iov = unsafe { Buffers::from_iovec(iov, count) }?;
                 let flags = ep.tx_flags();
-                ep.send(&SendArgs {
+                ep.send_out_of_line(&SendArgs {
                     iov: iov.as_slice(),
                     tag: $tx_tag,
                     data: None,
@@ -204,7 +204,7 @@ macro_rules! message_calls {
             let flags = ep.tx_msg_flags(flags)?;
             // SAFETY: the buffers belong to the operation until it completes.
             let iov = unsafe { Buffers::from_iovec($tx_msg.msg_iov, $tx_msg.iov_count) }?;
-            ep.send(&SendArgs {
+            ep.send_out_of_line(&SendArgs {
                 iov: iov.as_slice(),
                 tag: $tx_msg_tag,
                 data: (flags & fi::FI_REMOTE_CQ_DATA != 0).then_some($tx_msg.data),

@@ -32,6 +32,7 @@ impl Ranges {
     ///
     /// # Safety
     /// `rma` is null or points to `count` elements.
+    #[inline(never)]
     pub(crate) unsafe fn from_rma_iov(
         rma: *const fi::fi_rma_iov,
         count: usize,
@@ -47,6 +48,7 @@ impl Ranges {
     ///
     /// # Safety
     /// `rma` is null or points to `count` elements.
+    #[inline(never)]
     pub(crate) unsafe fn from_rma_ioc(
         rma: *const fi::fi_rma_ioc,
         count: usize,
@@ -103,6 +105,16 @@ pub(crate) trait Sender: Handle {
     /// `FI_EINVAL` when it is injected and too large, and errors of the data path.
     fn send(&self, args: &SendArgs<'_>) -> Result<isize, Errno>;
 
+    /// Out-of-line variant of [`Sender::send`], for calls with lists. Without it, the fast path
+    /// would be inlined into each of them.
+    ///
+    /// # Errors
+    /// As for [`Sender::send`].
+    #[inline(never)]
+    fn send_out_of_line(&self, args: &SendArgs<'_>) -> Result<isize, Errno> {
+        self.send(args)
+    }
+
     /// Posts an RMA operation.
     ///
     /// # Errors
@@ -110,6 +122,17 @@ pub(crate) trait Sender: Handle {
     /// errors of the data path.
     fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
         self.ep().rma_out_of_line(args)
+    }
+
+    /// Out-of-line variant of [`Sender::rma`], for calls with lists, transmit contexts, and
+    /// endpoints with triggers or prefixes. Without it, the fast path would be inlined into each
+    /// of their calls.
+    ///
+    /// # Errors
+    /// As for [`Sender::rma`].
+    #[inline(never)]
+    fn rma_out_of_line(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
+        self.rma(args)
     }
 
     /// Posts an atomic operation that [`crate::objects::atomic`] has validated.
@@ -133,7 +156,10 @@ impl Sender for Ep {
 
     #[inline(always)]
     fn rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
-        self.post_rma(args)
+        entry::check_not_forked(self.core.creator)?;
+        self.check_inject(args.flags, args.iov)?;
+        calls::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
+        Ok(0)
     }
 }
 
@@ -166,6 +192,15 @@ pub(crate) trait Receiver {
     /// `FI_EINVAL` for a claim without a context or a multi-receive buffer in several parts, and
     /// errors of the data path.
     fn recv(&self, args: &RecvArgs<'_>) -> Result<isize, Errno>;
+
+    /// Out-of-line variant of [`Receiver::recv`], for calls with lists.
+    ///
+    /// # Errors
+    /// As for [`Receiver::recv`].
+    #[inline(never)]
+    fn recv_out_of_line(&self, args: &RecvArgs<'_>) -> Result<isize, Errno> {
+        self.recv(args)
+    }
 }
 
 /// Refuses a claim without a context, and a multi-receive buffer in several parts.
@@ -252,29 +287,6 @@ impl Ep {
             return Err(self.too_long_to_inject(total_len(iov)));
         }
         Ok(())
-    }
-
-    /// Posts an RMA operation.
-    ///
-    /// # Errors
-    /// `FI_EINVAL` when it is injected and too large, or the local and remote lengths differ, and
-    /// errors of the data path.
-    #[inline(always)]
-    fn post_rma(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
-        entry::check_not_forked(self.core.creator)?;
-        self.check_inject(args.flags, args.iov)?;
-        calls::rma(&mut self.core.dom.gate.lock(), self.core.idx(), args)?;
-        Ok(0)
-    }
-
-    /// Out-of-line variant of [`Ep::post_rma`], for transmit contexts and for endpoints with
-    /// triggers or prefixes. Without it, the fast path would be inlined into each of their calls.
-    ///
-    /// # Errors
-    /// As for [`Ep::post_rma`].
-    #[inline(never)]
-    pub(super) fn rma_out_of_line(&self, args: &RmaArgs<'_>) -> Result<isize, Errno> {
-        self.post_rma(args)
     }
 
     /// Posts an atomic operation that [`crate::objects::atomic`] has validated.

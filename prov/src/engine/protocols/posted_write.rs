@@ -129,11 +129,11 @@ fn try_post(ep: &mut Endpoint, env: &mut Env<'_>, peer: PeerId, a: &RmaArgs<'_>)
     let Some(c) = ep.links.conn(conn) else { return Posting::Untouched };
     let (path, produced) = (ep.cfg.rma_path, c.tx().produced());
     let posted = &mut p.rma.posted;
-    let mut by_ring = posted.take_ring(|| c.polled_ns());
-    if len > POSTED_MAX {
-        by_ring &= posted.takes_parts(len, now_ticks(), || c.is_initiating());
-    }
-    by_ring |= path == RmaPath::Ring;
+    // The time of the target's last poll, which its core writes, is read only for a write that may
+    // take the ring.
+    let may_take_ring =
+        len <= POSTED_MAX || posted.takes_parts(len, now_ticks(), || c.is_initiating());
+    let by_ring = may_take_ring && posted.take_ring(|| c.polled_ns()) || path == RmaPath::Ring;
     if posted.is_poll_due(produced) || !by_ring && is_service_due(&ep.stats) {
         serve(ep, env, conn, peer);
         progress(ep, env, peer);

@@ -24,9 +24,15 @@ const GROUP_BYTES: usize = 128 * 1024;
 /// Groups of a run. The first half is not measured, since both peers have to begin it. With fewer,
 /// the runs of two peers do not overlap.
 const RUN: u32 = 16;
+/// Groups after which the challenger's run ends if each has cost half as much again as those of the
+/// method in use, or more. With fewer, one disturbance decides. With more, a run costs more.
+const TRIAL: u32 = 3;
 /// Groups of the method in use between two runs of the challenger, the measured run included. With
 /// fewer, the challenger costs more. Multiplied by at most `1 << MISSES_MAX`.
 const INTERVAL_MIN: u32 = 128;
+/// Number of runs in a row that the challenger has to win. With one, a disturbance of the other
+/// method gives it the next groups.
+const WINS: u32 = 2;
 /// Largest number of lost runs in a row that count: the challenger then has a sixty-fifth of all
 /// groups.
 const MISSES_MAX: u32 = 3;
@@ -62,22 +68,28 @@ struct ClassChoice {
     is_direct: bool,
     /// Number of runs that the challenger has lost in a row.
     misses: u32,
+    /// Number of runs that it has won in a row.
+    wins: u32,
     /// Groups until the next run of the challenger; 0 during it.
     left: u32,
     /// Groups of that run so far.
     groups: u32,
     /// Cost of the last run of the method in use, and of the current one of the challenger.
     costs: [RunCost; 2],
+    /// Cost of the challenger's cheapest group in its current run.
+    least: u64,
 }
 
 impl ClassChoice {
-    /// Begins with a run of the ring.
+    /// Begins with a run of the ring. One won run then suffices for direct access.
     const FIRST: ClassChoice = ClassChoice {
         is_direct: false,
         misses: 0,
+        wins: WINS - 1,
         left: RUN,
         groups: 0,
         costs: [RunCost([0; 2]); 2],
+        least: u64::MAX,
     };
 
     fn takes_ring(&self) -> bool {
@@ -96,21 +108,34 @@ impl ClassChoice {
         }
         challenger.add(self.groups, cost);
         self.groups += 1;
-        if self.groups < RUN {
+        let to_beat = in_use.lowest();
+        self.least = self.least.min(cost);
+        let per_group = to_beat / u64::from(RUN / 4);
+        let is_hopeless = self.groups >= TRIAL && self.least > per_group + per_group / 2;
+        if self.groups < RUN && !is_hopeless {
             return;
         }
-        let to_beat = in_use.lowest();
-        let has_won = challenger.lowest() < to_beat - to_beat / MIN_GAIN;
+        let has_won = !is_hopeless && challenger.lowest() < to_beat - to_beat / MIN_GAIN;
+        let wins = if has_won { self.wins + 1 } else { 0 };
+        if has_won && wins < WINS {
+            *self = ClassChoice {
+                wins,
+                is_direct: self.is_direct,
+                misses: self.misses,
+                ..ClassChoice::FIRST
+            };
+            return;
+        }
         let misses = if has_won { 0 } else { (self.misses + 1).min(MISSES_MAX) };
         let is_direct = self.is_direct != has_won;
-        *self =
-            ClassChoice { is_direct, misses, left: INTERVAL_MIN << misses, ..ClassChoice::FIRST };
+        let left = INTERVAL_MIN << misses;
+        *self = ClassChoice { is_direct, misses, left, wins: 0, ..ClassChoice::FIRST };
     }
 
     /// Begins the current run again.
     fn restart(&mut self) {
         self.left = self.left.max(RUN);
-        (self.groups, self.costs) = (0, Default::default());
+        (self.groups, self.costs, self.least) = (0, Default::default(), u64::MAX);
     }
 }
 
@@ -266,6 +291,41 @@ mod tests {
         assert!(run(&mut choice, all, LEN, [20_000, 9000]) < all / 10);
         let first_run = FIRST_RUNS / 2 / 4;
         assert_eq!(run(&mut choice, 100, 4 * LEN, [20_000, 9000]), first_run, "another class");
+    }
+
+    /// Ends the current run of the method in use, and the run of its challenger.
+    fn challenge(class: &mut ClassChoice, [ring, direct]: [u64; 2]) {
+        for in_use in [true, false] {
+            while (class.left > 0) == in_use {
+                class.note_group(if class.takes_ring() { ring } else { direct });
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_won_run_decides_and_later_two_in_a_row() {
+        let mut class = ClassChoice::FIRST;
+        challenge(&mut class, [20, 10]);
+        assert!(class.is_direct);
+        for _ in 0..3 {
+            challenge(&mut class, [20, 30]);
+            challenge(&mut class, [20, 10]);
+            assert!(class.is_direct, "after a disturbance of one run");
+        }
+        challenge(&mut class, [20, 30]);
+        assert_eq!((class.is_direct, class.left), (true, RUN));
+        challenge(&mut class, [20, 30]);
+        assert!(!class.is_direct);
+    }
+
+    #[test]
+    fn a_run_that_is_clearly_slower_ends_early() {
+        for (direct, groups) in [(26_000, RUN), (50_000, TRIAL)] {
+            let mut choice = PartsChoice::default();
+            let all = 2 * RUN as usize * GROUP + GROUP;
+            let by_ring = run(&mut choice, all, LEN, [20_000, direct]);
+            assert_eq!(all - by_ring, groups as usize * GROUP, "{direct}");
+        }
     }
 
     #[test]

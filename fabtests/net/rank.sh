@@ -12,6 +12,7 @@ done
 host=$((rank % ${HOSTS_COUNT:-2} + 1))
 read -ra under <<<"${HOSTS_UNDER:-}"
 # nsenter would stay stopped after a rank was stopped and continued, so another process waits for
-# the rank. The rank ends with that process.
-exec nsenter --no-fork -t "$(cat "$HOSTS_RUN/10.77.0.$host")" -m -u -i -n -p \
-    bash -c '"$@"; exit' bash "${under[@]}" "$@"
+# the rank. The rank ends with that process, and both with the program that runs the cases: a rank
+# that polls would otherwise go on without it.
+exec setpriv --pdeathsig KILL nsenter --no-fork -t "$(cat "$HOSTS_RUN/10.77.0.$host")" \
+    -m -u -i -n -p bash -c 'setpriv --pdeathsig KILL "$@"; exit' bash "${under[@]}" "$@"

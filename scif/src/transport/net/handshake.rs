@@ -79,6 +79,13 @@ impl Handshake {
         !std::mem::replace(&mut self.is_answered, true)
     }
 
+    /// Whether the first answer of the peer may be of that kind. An acceptor proves the key before
+    /// it sends records, or ends the connection.
+    pub(super) fn permits_first(&self, kind: FrameKind) -> bool {
+        use FrameKind::{Bye, Refusal, Reset, Welcome};
+        self.side == Side::Acceptor || matches!(kind, Welcome | Refusal(_) | Bye | Reset)
+    }
+
     /// Notes a greeting. Returns false if this side does not expect one.
     pub(super) fn note_greeting(&mut self) -> bool {
         // The answer to the last one may be lost.

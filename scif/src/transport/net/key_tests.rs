@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::double::{NetDouble, change};
-use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, begin, open, seal};
+use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, begin, begin_record, open, seal};
 use super::key::JobKey;
 use super::mux::NetMux;
 use super::stream::Accepted;
@@ -325,4 +325,28 @@ fn both_sides_name_both_versions_and_the_next_connect_is_rejected() {
     let rejected = Error::Rejected { port: there(2), refusal: Refusal::Version };
     assert_eq!(a.connect(there(2), id(0)).unwrap_err(), rejected);
     assert_eq!((a.logged_names(), b.logged_names()), (1, 1));
+}
+
+#[test]
+fn an_acceptor_that_sends_before_its_proof_is_no_peer() {
+    let mut record = Vec::new();
+    begin_record(&mut record, 7, 0, 0);
+    for (kind, content) in [(FrameKind::Records, &record[..]), (FrameKind::Credit, &[])] {
+        let net = NetDouble::default();
+        let mut a = mux(&net, 1, "k");
+        let impostor = net.end(name(2));
+        assert_eq!(a.connect(there(2), id(0)).unwrap_err(), Error::Again);
+        let token = open(&waiting(&net, 2)[0]).unwrap().0.token();
+        let mut message = Vec::new();
+        begin(&mut message, FrameHead::new(kind, token, 0, 0));
+        message.extend(content);
+        seal(&mut message);
+        net.forge(name(1), &message);
+        a.poll(&mut Vec::new());
+        assert_eq!(a.connect(there(2), id(0)).unwrap_err(), Error::Refused(there(2)), "{kind:?}");
+        // It keeps no other process out.
+        drop(impostor);
+        let mut b = mux(&net, 2, "k");
+        assert!(connect(&mut a, &mut b, there(2)).is_ok(), "{kind:?}");
+    }
 }

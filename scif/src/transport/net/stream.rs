@@ -210,6 +210,9 @@ impl NetStream {
             return Err(Reason::Corrupt);
         }
         let is_first = self.handshake.note_answer();
+        if is_first && !self.handshake.permits_first(kind) {
+            return Err(Reason::Corrupt);
+        }
         match kind {
             FrameKind::Welcome if is_first => {
                 let mark = mark_of(content(message.0, message.1));

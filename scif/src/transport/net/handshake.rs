@@ -111,6 +111,12 @@ impl Handshake {
         }
     }
 
+    /// Makes a greeting without an answer due after the longest pause, however often it was sent.
+    pub(super) fn ask_follower(&mut self, now: u64) {
+        let is_over = self.attempts >= ATTEMPTS && !self.may_send();
+        self.is_due |= is_over && now.saturating_sub(self.sent_ns) >= PAUSE_NS << ATTEMPTS;
+    }
+
     /// Makes the greeting due again, for a proof that the peer asks for.
     pub(super) fn prove(&mut self) {
         self.is_due |= !self.may_send();

@@ -350,3 +350,28 @@ fn an_acceptor_that_sends_before_its_proof_is_no_peer() {
         assert!(connect(&mut a, &mut b, there(2)).is_ok(), "{kind:?}");
     }
 }
+
+#[test]
+fn a_process_that_follows_one_without_an_answer_is_greeted() {
+    let net = NetDouble::default();
+    let mut a = mux(&net, 1, "k");
+    // Its network takes all greetings, and it answers none.
+    let silent = net.end(name(2));
+    let begin = now_ns();
+    while net.state().sent < 5 {
+        assert_eq!(a.connect(there(2), id(0)).unwrap_err(), Error::Again);
+        a.poll(&mut Vec::new());
+    }
+    drop(silent);
+    let mut b = mux(&net, 2, "k");
+    loop {
+        match a.connect(there(2), id(0)) {
+            Ok(_) => break,
+            Err(error) => assert_eq!(error, Error::Again),
+        }
+        a.poll(&mut Vec::new());
+        b.poll(&mut Vec::new());
+        assert!(now_ns() - begin < 20_000_000_000, "no connection");
+    }
+    assert!(b.accept(id(0)).is_some());
+}

@@ -146,6 +146,8 @@ impl NetMux {
             });
         }
         if !stream.changes.up {
+            stream.greet_follower(now_ns());
+            self.table.list(token);
             return Err(Error::Again);
         }
         stream.id = Some(id);

@@ -374,6 +374,12 @@ impl NetStream {
         self.is_open() && self.handshake.retry()
     }
 
+    /// Makes a greeting without an answer due again after a long time, while the owner waits.
+    /// Another process may have followed the one that got it before.
+    pub(super) fn greet_follower(&mut self, now: u64) {
+        self.handshake.ask_follower(now);
+    }
+
     /// Whether the peer knows nothing of the connection: the network has not taken its greeting.
     pub(super) fn is_unannounced(&self) -> bool {
         !self.watch.has_received() && !self.handshake.is_taken()

@@ -116,6 +116,38 @@ fn a_message_to_a_former_process_that_is_lost_late_ends_no_later_connection() {
     assert!(net.state().sent > sent, "it is asked whether it lives");
 }
 
+/// Side whose peers another process claims to be.
+struct ForgedPeer {
+    net: NetDouble,
+    to: SocketAddrV4,
+    mark: u64,
+}
+
+impl ForgedPeer {
+    const TOKEN: u64 = 77;
+
+    fn send(&self, kind: FrameKind, sequence: u32, parts: &[&[u8]]) {
+        let mut message = Vec::new();
+        begin(&mut message, FrameHead::new(kind, ForgedPeer::TOKEN, sequence, 0));
+        parts.iter().for_each(|part| message.extend_from_slice(part));
+        seal(&mut message);
+        self.net.forge(self.to, &message);
+    }
+
+    /// Opens a connection under `name`.
+    fn connect(&self, a: &mut NetMux, name: SocketAddrV4) {
+        let greeting = NetGreeting::new(0, name);
+        self.send(FrameKind::Greeting, 0, &[greeting.as_bytes(), &self.mark.to_le_bytes()]);
+        a.poll(&mut Vec::new());
+        assert!(a.accept(ID).is_some());
+        self.send(FrameKind::Credit, 1, &[]);
+    }
+
+    fn say_unknown(&self) {
+        self.send(FrameKind::Unknown, 0, &[&(self.mark ^ 1).to_le_bytes()]);
+    }
+}
+
 /// A process knows the marks of its peers, and can greet under any name.
 #[test]
 fn a_forged_mark_ends_no_connection_of_its_owner() {
@@ -126,24 +158,34 @@ fn a_forged_mark_ends_no_connection_of_its_owner() {
         let hostile = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 9), 79);
         let _hostile = net.end(hostile);
         let name = if is_own_name { hostile } else { names[1] };
-        let mark = b.own.mark;
-        let send = |kind, sequence, parts: &[&[u8]]| {
-            let mut message = Vec::new();
-            begin(&mut message, FrameHead::new(kind, 77, sequence, 0));
-            parts.iter().for_each(|part| message.extend_from_slice(part));
-            seal(&mut message);
-            net.forge(names[0], &message);
-        };
-        let greeting = NetGreeting::new(0, name);
-        send(FrameKind::Greeting, 0, &[greeting.as_bytes(), &mark.to_le_bytes()]);
+        let forged = ForgedPeer { net: net.clone(), to: names[0], mark: b.own.mark };
+        forged.connect(&mut a, name);
+        forged.say_unknown();
         a.poll(&mut Vec::new());
-        assert!(a.accept(ID).is_some());
-        send(FrameKind::Credit, 1, &[]);
-        send(FrameKind::Unknown, 0, &[&(mark ^ 1).to_le_bytes()]);
-        a.poll(&mut Vec::new());
-        assert!(has_died(&mut a, 77));
+        assert!(has_died(&mut a, ForgedPeer::TOKEN));
         assert!(change(&mut a, token).is_none(), "by its own name: {is_own_name}");
         assert!(change(&mut a, second).is_none(), "by its own name: {is_own_name}");
         drop(b);
     }
+}
+
+#[test]
+fn a_forged_mark_ends_no_connection_while_its_own_is_closed() {
+    let mut pair = muxes();
+    let second = connect_back(&mut pair);
+    let MuxPair { net, mut a, b, token, names } = pair;
+    let forged = ForgedPeer { net: net.clone(), to: names[0], mark: b.own.mark };
+    forged.connect(&mut a, names[1]);
+    a.poll(&mut Vec::new());
+    // The last message waits for the network.
+    net.state().room = Some(0);
+    a.close(ForgedPeer::TOKEN, CloseKind::Graceful);
+    assert!(!a.is_quiet());
+    forged.say_unknown();
+    a.poll(&mut Vec::new());
+    net.state().room = None;
+    a.poll(&mut Vec::new());
+    assert!(change(&mut a, token).is_none() && change(&mut a, second).is_none());
+    assert!(a.is_quiet());
+    drop(b);
 }

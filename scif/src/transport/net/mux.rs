@@ -338,15 +338,16 @@ impl NetMux {
                 self.table.resting.add(token, now_ns());
             }
         }
-        if stream.has_left() && (stream.is_finished() || stream.changes.end.is_some()) {
+        let (has_ended, is_restless) = (stream.changes.end.is_some(), stream.is_restless());
+        let is_over = stream.has_left() && (stream.is_finished() || has_ended);
+        // Who has ended it before has decided about the others.
+        if was_open && has_ended {
+            self.table.ready.push(token);
             self.table.end_twins(token);
+        }
+        if is_over {
             self.remove(token);
-        } else if stream.changes.end.is_some() {
-            if was_open {
-                self.table.ready.push(token);
-                self.table.end_twins(token);
-            }
-        } else if stream.is_restless() {
+        } else if !has_ended && is_restless {
             self.table.list(token);
         }
     }

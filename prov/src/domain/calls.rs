@@ -439,6 +439,11 @@ pub(crate) fn has_more(st: &DomainState, ep: u32) -> bool {
     st.eps.get(ep).is_some_and(|e| e.throttle.more)
 }
 
+/// Whether the last full poll has handled records of other hosts.
+pub(crate) fn has_far_records(st: &DomainState, ep: u32) -> bool {
+    st.eps.get(ep).is_some_and(|e| e.links.has_far_records())
+}
+
 /// Notes in the recorder of the endpoint that a thread slept from `began` until now.
 pub(crate) fn note_sleep(st: &mut DomainState, ep: u32, began: u64) {
     if let Some(recorder) = st.eps.get_mut(ep).and_then(|e| e.peers.recorder.as_mut()) {

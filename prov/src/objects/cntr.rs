@@ -260,18 +260,32 @@ impl Cntr {
         }
         st.last_read.note(self.target(), unchanged);
         let waits = st.cntrs.get(self.index).map(|c| &c.waits).filter(|w| !w.fd_is_armed());
-        let is_empty = match waits.map(WaitState::endpoints) {
-            Some(&[ep]) if st.triggers.is_empty() => calls::poll_empty(st, ep),
-            _ => false,
+        let alone = match waits.map(WaitState::endpoints) {
+            Some(&[ep]) if st.triggers.is_empty() => Some(ep),
+            _ => None,
         };
+        if let Some(seen) = alone.and_then(|ep| self.read_changed(st, ep)) {
+            return seen;
+        }
+        let is_empty = alone.is_some_and(|ep| calls::poll_empty(st, ep));
         if !is_empty {
             self.poll(st);
         }
-        let seen = st.cntrs.get_mut(self.index).map_or((0, 0), CntrState::look);
+        let polls = alone.and_then(|ep| calls::polls(st, ep)).unwrap_or(0);
+        let seen = st.cntrs.get_mut(self.index).map_or((0, 0), |c| c.look_at(polls));
         if is_empty {
             guard.release_unchanged();
         }
         seen
+    }
+
+    /// Returns values that another call has changed which polled endpoint `ep`, such as a read of a
+    /// queue. A second poll would look at the network again, and delay the program.
+    #[inline(always)]
+    fn read_changed(&self, st: &mut DomainState, ep: u32) -> Option<(u64, u64)> {
+        let polls = calls::polls(st, ep)?;
+        let cntr = st.cntrs.get_mut(self.index)?;
+        cntr.has_changed_since(polls).then(|| cntr.look_at(polls))
     }
 
     /// Repeats a read whose poll found nothing, since no call has changed the domain since.
@@ -281,7 +295,10 @@ impl Cntr {
         let DomainState { cntrs, eps, last_read, .. } = st;
         let cntr = cntrs.get_mut(self.index).filter(|_| last_read.is(self.target()))?;
         match *cntr.waits.endpoints() {
-            [ep] if calls::poll_again(eps, ep) == Repeated::Silent => Some(cntr.look()),
+            [ep] if calls::poll_again(eps, ep) == Repeated::Silent => {
+                let polls = eps.get(ep).map_or(0, |ep| ep.links.polls);
+                Some(cntr.look_at(polls))
+            }
             _ => None,
         }
     }
@@ -353,6 +370,7 @@ impl Cntr {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::types::args::EpConfig;
 
     #[test]
     fn waiting_ends_by_value_by_error_and_by_time() {
@@ -388,5 +406,35 @@ mod tests {
         let bytes =
             fi::fi_cntr_attr { events: fi::FI_CNTR_EVENTS_BYTES, ..fi::fi_cntr_attr::default() };
         assert_eq!(open(Some(&bytes)).map(|_| ()), Err(fi::FI_ENOSYS));
+    }
+
+    #[test]
+    fn a_value_that_a_poll_has_changed_is_read_without_another_poll() {
+        let domain = Domain::for_test(fi::fi_version(2, 0), &fi::fi_domain_attr::default());
+        let dom = &domain.shared;
+        let cntr = Cntr::open(dom, None, None, std::ptr::null_mut()).unwrap();
+        let cfg = EpConfig { cntr_write: Some(cntr.index), ..EpConfig::default() };
+        let sock = scif::Endpoint::bind(&dom.fabric.node, 0, scif::Exports::default()).unwrap();
+        let ep = dom.add_ep(Endpoint::new(cfg, sock)).unwrap();
+        bindings::bind_ep(&mut dom.gate.lock(), cntr.target(), ep).unwrap();
+        dom.enable_ep(&mut dom.gate.lock(), ep).unwrap();
+        let polls = || calls::polls(&dom.gate.lock(), ep).unwrap();
+        for value in 1..=3 {
+            assert_eq!(cntr.read().0, value - 1);
+            let before = polls();
+            dom.gate.lock().cntrs.get_mut(cntr.index).unwrap().add(1);
+            assert_eq!(cntr.read().0, value);
+            assert_ne!(polls(), before, "a program that only writes and reads makes progress");
+            dom.gate.lock().cntrs.get_mut(cntr.index).unwrap().add(1);
+            calls::progress(&mut dom.gate.lock(), ep);
+            let before = polls();
+            assert_eq!((cntr.read().0, polls()), (value + 1, before));
+            assert_eq!(cntr.read().0, value + 1);
+            assert_ne!(polls(), before);
+            cntr.change(|c| c.set(value)).unwrap();
+            assert_eq!(cntr.read().0, value);
+        }
+        dom.close_ep(ep, None);
+        assert_eq!(cntr.retire(), Ok(()));
     }
 }

@@ -12,12 +12,14 @@ pub(crate) struct CntrState {
     seen: (u64, u64),
     /// Values that the application read last through a poll set, or set itself.
     polled: (u64, u64),
+    /// Number of polls of the endpoint at the last read.
+    polls: u32,
     pub(crate) waits: WaitState,
 }
 
 impl CntrState {
     pub(crate) fn new(waits: WaitState) -> CntrState {
-        CntrState { value: 0, errors: 0, seen: (0, 0), polled: (0, 0), waits }
+        CntrState { value: 0, errors: 0, seen: (0, 0), polled: (0, 0), polls: 0, waits }
     }
 
     /// Counts `n` successes.
@@ -67,6 +69,21 @@ impl CntrState {
         self.seen
     }
 
+    /// Returns the values, and records that the application has read them after that number of
+    /// polls.
+    #[inline]
+    pub(crate) fn look_at(&mut self, polls: u32) -> (u64, u64) {
+        self.polls = polls;
+        self.look()
+    }
+
+    /// Whether the values have changed and the endpoint was polled since the last read, so that a
+    /// program which only reads values makes progress.
+    #[inline]
+    pub(crate) fn has_changed_since(&self, polls: u32) -> bool {
+        self.polls != polls && self.changed()
+    }
+
     pub(crate) fn changed(&self) -> bool {
         self.seen != (self.value, self.errors)
     }
@@ -98,5 +115,17 @@ mod tests {
         c.set(u64::MAX);
         c.add(1);
         assert_eq!(c.look(), (0, 3));
+    }
+
+    #[test]
+    fn a_change_counts_for_a_read_only_after_a_poll() {
+        let mut c = CntrState::new(WaitState::none());
+        assert_eq!(c.look_at(7), (0, 0));
+        assert!(!c.has_changed_since(8), "no change");
+        c.add(1);
+        assert!(!c.has_changed_since(7), "no poll");
+        assert!(c.has_changed_since(8));
+        assert_eq!(c.look_at(8), (1, 0));
+        assert!(!c.has_changed_since(9));
     }
 }

@@ -383,6 +383,11 @@ impl LinkSet {
         None
     }
 
+    /// Whether the last full poll has handled records of other hosts.
+    pub(crate) fn has_far_records(&self) -> bool {
+        self.active.iter().any(|link| link.is_far && link.empty == 0)
+    }
+
     /// Repeats a poll of the active rings and of the doorbell that found nothing.
     #[inline(always)]
     pub(crate) fn poll_again(&mut self) -> Repeated {

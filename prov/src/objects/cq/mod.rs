@@ -30,7 +30,7 @@ use crate::base::entry;
 use crate::base::errno::{self, Errno};
 use crate::base::log::Subsys;
 use crate::domain::wait::{self, WaitOutcome};
-use crate::domain::{DomainShared, DomainState, Target, calls, triggered};
+use crate::domain::{DomainShared, DomainState, Target, bindings, calls, triggered};
 use crate::engine::channel::link_set::Repeated;
 use crate::engine::fast_path::{CompletionSink, DirectPoll, ToQueue};
 use crate::objects::handle::Domain;
@@ -577,8 +577,21 @@ impl Cq {
         st: &mut DomainState,
         out: &Entries,
     ) -> Result<Option<Result<isize, Errno>>, Errno> {
+        let is_progress = self.has_far_records(st);
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
+        if is_progress {
+            cq.detector.note_event();
+        }
         Ok(self.copy_to_user(cq, out))
+    }
+
+    /// Whether the last full poll has handled records of other hosts. A program may wait for those
+    /// that put no entry into the queue, such as answers to one-sided operations. A yield after
+    /// each of them would be a part of the time of the next operation.
+    fn has_far_records(&self, st: &mut DomainState) -> bool {
+        let mut has = false;
+        bindings::each_ep(st, self.target(), |st, ep| has |= calls::has_far_records(st, ep));
+        has
     }
 
     /// Makes progress, unless enough entries are ready, and returns the result of a read; `None`
@@ -603,8 +616,9 @@ impl Cq {
         } else if !enough {
             wait::progress(st, self.target());
         }
+        let is_progress = is_one_sided || !enough && self.has_far_records(st);
         let cq = st.cqs.get_mut(self.index).ok_or(fi::FI_EINVAL)?;
-        if is_one_sided {
+        if is_progress {
             // A program may wait for writes of its peers, which put no entry here.
             cq.detector.note_event();
         }

@@ -394,6 +394,35 @@ fn completions_read_straight_from_a_ring_end_a_row_of_empty_reads() {
 }
 
 #[test]
+fn records_of_other_hosts_end_a_row_of_empty_reads() {
+    let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
+    let domain = &rig.domain.shared;
+    let (ep, to, mut peer) = receiver(&rig);
+    let conn = peer.connect(to).unwrap();
+    let begin = Instant::now();
+    let read = |peer: &mut scif::Endpoint| {
+        assert_eq!(rig.read(&mut [usize::MAX]), -(fi::FI_EAGAIN as isize));
+        peer.poll_links(&mut Vec::new());
+        assert!(begin.elapsed() < Duration::from_secs(20), "waited in vain");
+    };
+    // No receive takes these messages, so they put no entry into the queue.
+    for (round, is_far) in [false, true, false, true].into_iter().enumerate() {
+        while rig.state(|q| q.detector.empty_polls()) < 3 {
+            read(&mut peer);
+        }
+        for link in &mut domain.gate.lock().eps.get_mut(ep).unwrap().links.active {
+            link.is_far = is_far;
+        }
+        peer.conn(conn).unwrap().tx().push_head(wire::EAGER | wire::INLINE, &[1; 8]).unwrap();
+        while domain.gate.lock().eps.get(ep).unwrap().recv.unexpected() == round {
+            read(&mut peer);
+        }
+        assert_eq!(rig.state(|q| q.detector.empty_polls()) <= 1, is_far, "round {round}");
+    }
+    domain.close_ep(ep, None);
+}
+
+#[test]
 fn reads_that_always_find_something_make_progress_too() {
     let rig = CqRig::new(V2_0, attr(fi::FI_CQ_FORMAT_CONTEXT, fi::FI_WAIT_NONE));
     let domain = &rig.domain.shared;

@@ -155,6 +155,7 @@ pub(crate) fn drain(
         return 0;
     }
     let mut taken = 0;
+    ep.links.collect_answers();
     while taken < most {
         let count = match fast_path::recv_inline(ep, env, conn, peer, &mut ToQueue) {
             PollOutcome::Consumed => 1,
@@ -176,6 +177,7 @@ pub(crate) fn drain(
         }
         taken += count;
     }
+    ep.links.end_answers();
     taken
 }
 

@@ -120,6 +120,15 @@ struct ClockPace {
     rma_ops: u64,
 }
 
+/// Answers to records of other hosts that are in the rings, and not sent. So the answers to all
+/// records of a batch are one message of the network.
+#[derive(Debug, Default)]
+struct Answers {
+    /// Whether a batch of records is handled.
+    are_collected: bool,
+    conns: Vec<ConnId>,
+}
+
 /// Polls of the sockets.
 #[derive(Debug)]
 struct SocketPace {
@@ -154,6 +163,7 @@ pub(crate) struct LinkSet {
     alive_next: usize,
     /// Connections with mapped shared memory of their peers, each once.
     mapping: Vec<ConnId>,
+    answers: Answers,
 }
 
 impl LinkSet {
@@ -181,6 +191,7 @@ impl LinkSet {
             last_alive_ns: 0,
             alive_next: 0,
             mapping: Vec::new(),
+            answers: Answers::default(),
         }
     }
 
@@ -334,6 +345,43 @@ impl LinkSet {
         let at = self.alive_next;
         let idle = || self.idle.get(at - self.active.len());
         self.active.get(at).or_else(idle).copied()
+    }
+
+    /// Begins a batch of records, whose answers are collected.
+    #[inline(always)]
+    pub(crate) fn collect_answers(&mut self) {
+        self.answers.are_collected = true;
+    }
+
+    /// Makes the peer of `conn` poll its ring, which has an answer; a peer on another host at the
+    /// end of the batch.
+    #[inline]
+    pub(crate) fn notify_of_answer(&mut self, conn: ConnId) {
+        let LinkSet { sock, answers, .. } = self;
+        let Some(c) = sock.conn_here(conn) else { return };
+        if !answers.are_collected || c.peer().place == 0 {
+            c.notify();
+        } else if answers.conns.last() != Some(&conn) {
+            answers.conns.push(conn);
+        }
+    }
+
+    /// Ends a batch of records, and sends the answers.
+    #[inline(always)]
+    pub(crate) fn end_answers(&mut self) {
+        self.answers.are_collected = false;
+        if !self.answers.conns.is_empty() {
+            self.send_answers();
+        }
+    }
+
+    #[inline(never)]
+    fn send_answers(&mut self) {
+        while let Some(conn) = self.answers.conns.pop() {
+            if let Some(c) = self.conn(conn) {
+                c.notify();
+            }
+        }
     }
 
     /// Notes that shared memory of the peer of `conn` was mapped.
@@ -618,5 +666,19 @@ mod tests {
         assert!(looks_each_time, "no peer of this host talks");
         links.armed = true;
         assert_eq!(links.timed_work(), TimedWork::All, "before a sleep");
+    }
+
+    #[test]
+    fn answers_to_peers_of_this_host_are_not_collected() {
+        let mut pair = Bed::pair();
+        connect(&mut pair);
+        let links = &mut pair[0].ep.links;
+        let conn = links.active[0].conn;
+        links.collect_answers();
+        links.notify_of_answer(conn);
+        assert!(links.answers.are_collected && links.answers.conns.is_empty());
+        links.answers.conns.push(conn);
+        links.end_answers();
+        assert!(!links.answers.are_collected && links.answers.conns.is_empty());
     }
 }

@@ -168,8 +168,7 @@ fn control_or_queue(
     if p.queue.control.is_empty() {
         if let Some(c) = ep.links.conn(conn) {
             if c.tx().push_slice(kind, head.as_slice(), body).is_ok() {
-                c.notify();
-                return;
+                return ep.links.notify_of_answer(conn);
             }
         }
     }

@@ -127,7 +127,7 @@ fn do_timed_work(ep: &mut Endpoint, env: &mut Env<'_>) {
         connections::poll_connections(ep, env);
         liveness::expire_connects(ep, env, now);
         peer_sweep::sweep_peers(ep, env);
-    } else if expecting {
+    } else if expecting || ep.links.is_look_due(now) {
         connections::poll_network(ep, env);
     }
     if now.saturating_sub(ep.links.last_alive_ns) >= ALIVE_NS {

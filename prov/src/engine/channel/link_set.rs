@@ -24,6 +24,10 @@ const RARE_POLL_NS: u64 = 1000;
 /// that finds nothing. A longer one delays accepts and connection ends. A shorter one costs a
 /// program that always polls a system call as often: 5 % of its time for 1 us every 20 us.
 const EVENTS_NS: Range<u64> = 20_000..160_000;
+/// Time in nanoseconds between two looks at the network while no message is expected. A longer one
+/// delays the first message after a pause, a shorter one those of this host, by 0.4 us for each
+/// look.
+const LOOK_NS: u64 = 10_000;
 /// Empty polls of a ring after which its consumed counter is published. A larger number delays
 /// fences of the peer.
 const FLUSH_AFTER: u32 = 64;
@@ -136,6 +140,8 @@ struct SocketPace {
     last_ns: u64,
     /// Nanoseconds from the last one to the next.
     every_ns: u64,
+    /// Time of the last look at the network that nothing suggested, in nanoseconds.
+    looked_ns: u64,
 }
 
 /// Connections of one endpoint, and the state of their polling.
@@ -187,7 +193,7 @@ impl LinkSet {
                 looked_ticks: 0,
                 rma_ops: 0,
             },
-            sockets: SocketPace { last_ns: 0, every_ns: EVENTS_NS.start },
+            sockets: SocketPace { last_ns: 0, every_ns: EVENTS_NS.start, looked_ns: 0 },
             last_alive_ns: 0,
             alive_next: 0,
             mapping: Vec::new(),
@@ -269,6 +275,17 @@ impl LinkSet {
         let is_due = now.saturating_sub(self.sockets.last_ns) >= self.sockets.every_ns;
         if is_due {
             self.sockets.last_ns = now;
+        }
+        is_due
+    }
+
+    /// Whether to look at the network although no message is expected. If so, notes that the caller
+    /// does.
+    pub(crate) fn is_look_due(&mut self, now: u64) -> bool {
+        let since = now.saturating_sub(self.sockets.looked_ns);
+        let is_due = since >= LOOK_NS && self.sock.network_name().is_some();
+        if is_due {
+            self.sockets.looked_ns = now;
         }
         is_due
     }
@@ -680,5 +697,11 @@ mod tests {
         links.answers.conns.push(conn);
         links.end_answers();
         assert!(!links.answers.are_collected && links.answers.conns.is_empty());
+    }
+
+    #[test]
+    fn an_endpoint_without_a_network_never_looks_at_one() {
+        let mut pair = Bed::pair();
+        assert!(!pair[0].ep.links.is_look_due(u64::MAX));
     }
 }

@@ -42,7 +42,7 @@ impl Link for NetLink {
     }
 
     fn wake(&mut self) {
-        keep_errno(|| self.mux.lock().flush(self.token));
+        keep_errno(|| self.mux.lock().send(self.token));
     }
 
     fn is_direct(&self) -> bool {

@@ -11,6 +11,7 @@ mod carried_tests;
 mod dead_names;
 #[cfg(test)]
 mod double;
+mod expectation;
 mod frame;
 mod handshake;
 #[cfg(test)]

@@ -13,6 +13,7 @@ use scif_ring::{BELL_BYTES, Mem};
 use zerocopy::IntoBytes;
 
 use super::dead_names::DeadNames;
+use super::expectation::Expectation;
 use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, PortMark, begin, mark_of, open, seal};
 use super::key::OwnKey;
 use super::outside::OutsideBodies;
@@ -37,9 +38,6 @@ use crate::transport::{CloseKind, LinkUpdate, Remote};
 
 /// Maximum number of connections that wait to be accepted; further ones are refused.
 const BACKLOG: usize = 4096;
-/// Time in nanoseconds after the last message for which more are expected. A longer one slows
-/// traffic inside the host, a shorter one delays answers of peers that compute in between.
-const EXPECT_NS: u64 = 200_000;
 
 /// State of a port over a network.
 #[derive(Debug)]
@@ -70,8 +68,7 @@ struct StreamTable {
     ready: Vec<u64>,
     reads: NetReads,
     resting: RestingList,
-    /// Time of the last message.
-    received_ns: u64,
+    expectation: Expectation,
     tally: Tally,
     /// Provider of the network, for lines of the log.
     provider: String,
@@ -121,7 +118,7 @@ impl NetMux {
         stream.flush(&mut *self.wire, &self.own, &mut self.table.tally)?;
         self.table.streams.insert(stream);
         self.table.list(token);
-        self.table.received_ns = now_ns();
+        self.table.expectation.note_received(now_ns());
         Ok((token, segment))
     }
 
@@ -319,6 +316,12 @@ impl NetMux {
         }
     }
 
+    /// Sends the records that the owner has pushed.
+    pub(super) fn send(&mut self, token: u64) {
+        self.table.expectation.note_sent();
+        self.flush(token);
+    }
+
     /// Sends what waits in a connection. Removes one that this side has ended, once all is sent.
     pub(super) fn flush(&mut self, token: u64) {
         let Some(stream) = self.table.streams.get_mut(token) else { return };
@@ -429,7 +432,7 @@ impl NetMux {
         append: &mut dyn FnMut(&mut Vec<u8>),
     ) -> LongSend {
         // Records in the ring precede it.
-        self.flush(token);
+        self.send(token);
         let NetMux { wire, table, .. } = self;
         let Some(stream) = table.streams.get_mut(token) else { return LongSend::Later };
         let sent = stream.send_long(&mut **wire, record, len, append, &mut table.tally);
@@ -595,10 +598,10 @@ impl NetMux {
     }
 
     /// Whether a message is expected soon.
-    pub(super) fn is_expecting(&self, now: u64) -> bool {
-        now.saturating_sub(self.table.received_ns) < EXPECT_NS
+    pub(super) fn is_expecting(&mut self, now: u64) -> bool {
+        self.table.expectation.is_due(now)
             || !self.table.listed.is_empty()
-            || self.table.reads.is_expecting(now, self.table.received_ns)
+            || self.table.reads.is_expecting(now, self.table.expectation.received_ns())
     }
 
     /// Whether the owner may sleep until the network's descriptor is readable.
@@ -631,7 +634,7 @@ impl StreamTable {
             ready: Vec::new(),
             reads: NetReads::default(),
             resting: RestingList::default(),
-            received_ns: 0,
+            expectation: Expectation::default(),
             tally,
             provider: wire.provider().to_owned(),
         }
@@ -664,12 +667,12 @@ impl StreamTable {
                     );
                     return;
                 };
-                self.received_ns = now_ns();
+                self.expectation.note_received(now_ns());
                 self.on_message(&head, message, len);
             }
             WireEvent::Lost(peer, message) => self.on_lost(peer, message),
             WireEvent::ReadEnded { number, is_done } => {
-                self.received_ns = now_ns();
+                self.expectation.note_received(now_ns());
                 self.reads.note_ended(number, is_done);
             }
         }
@@ -677,7 +680,7 @@ impl StreamTable {
 
     fn on_message(&mut self, head: &FrameHead, message: &mut Vec<u8>, len: usize) {
         let rest = message.get(HEAD..len).unwrap_or_default();
-        let token = head.token();
+        let (token, now) = (head.token(), self.expectation.received_ns());
         let Some(stream) = self.streams.get_mut(token) else {
             if head.kind() == Some(FrameKind::Greeting) {
                 return self.on_greeting(head, rest);
@@ -703,12 +706,12 @@ impl StreamTable {
             }
             self.probe_all(|stream| stream.peer == peer);
         } else if let Err(reason) =
-            stream.receive(head, (message, len), self.received_ns, &mut self.tally, &self.provider)
+            stream.receive(head, (message, len), now, &mut self.tally, &self.provider)
         {
             stream.end(reason);
             if let (Reason::Refused(refusal), Some(name)) = (reason, stream.peer.network_name()) {
                 let content = message.get(HEAD..len).unwrap_or_default();
-                self.replies.note_refusal(name, refusal, content, self.received_ns);
+                self.replies.note_refusal(name, refusal, content, now);
             }
         }
         // The poll reports its changes. A credit may let more be sent.

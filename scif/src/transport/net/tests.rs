@@ -431,12 +431,16 @@ fn both_may_connect_at_once_and_local_peers_do_without_the_network() {
 
 #[test]
 fn a_message_is_expected_soon_after_one_came() {
-    let HostPair { mut a, mut b, ab, .. } = pair();
+    let HostPair { mut a, mut b, ab, ba, .. } = pair();
     assert!(a.send_record(ab, 1, b"", b""));
     b.events();
     let now = crate::sys::time::now_ns();
     assert!(b.endpoint.is_expecting(now));
-    assert!(!b.endpoint.is_expecting(now + 3_600_000_000_000));
+    let later = now + 3_600_000_000_000;
+    assert!(!b.endpoint.is_expecting(later));
+    assert!(b.send_record(ba, 1, b"", b""));
+    assert!(b.endpoint.is_expecting(later), "an answer");
+    assert!(!b.endpoint.is_expecting(2 * later));
     let plain = Node::open(Config::default(), TransportKind::Local).unwrap();
     let plain = Endpoint::bind(&Arc::clone(&plain), 0, Exports::default()).unwrap();
     assert!(!plain.is_expecting(now));

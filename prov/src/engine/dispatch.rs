@@ -69,7 +69,7 @@ pub(crate) fn on_record(
     }
 }
 
-/// Passes a message whose payload is outside the ring to its protocol.
+/// Passes a record whose body is outside the ring to its protocol.
 fn on_body_outside(
     ep: &mut Endpoint,
     env: &mut Env<'_>,
@@ -78,8 +78,11 @@ fn on_body_outside(
 ) -> Result<(), RecordError> {
     let body = ep.links.conn(conn).and_then(Connection::take_body);
     // The handlers of other records rely on the length of a body in the ring.
-    let is_message = |kind: u8| kind & 0xf0 == wire::EAGER && kind & wire::INLINE == 0;
-    let body = body.filter(|body| is_message(body.kind())).ok_or(RecordError::ProtocolError)?;
+    let takes_length = |kind: u8| match kind {
+        wire::WRITE | wire::READ_DATA => true,
+        kind => kind & 0xf0 == wire::EAGER && kind & wire::INLINE == 0,
+    };
+    let body = body.filter(|body| takes_length(body.kind())).ok_or(RecordError::ProtocolError)?;
     let handled = Mem::of_bytes(body.bytes(), |bytes| {
         let record = Record { kind: body.kind(), body: bytes, ..*record };
         on_record(ep, env, conn, peer, &record)

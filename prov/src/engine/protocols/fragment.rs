@@ -4,19 +4,20 @@
 //!
 //! Not here: the decision for this method (`rendezvous`, `rma`).
 
-use scif::ConnId;
 use scif::trace::{EventKind, TraceEvent};
+use scif::{ConnId, Connection, LONG_BODY_MAX};
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
-use scif_ring::spsc::Record;
+use scif_ring::spsc::{PushError, Record};
 
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::tx_queue;
-use crate::engine::protocols::rendezvous;
+use crate::engine::protocols::{long_record, rendezvous};
 use crate::engine::tables::incoming::RndvState;
 use crate::engine::tables::op_table::{CtsReason, OpKind};
 use crate::engine::tables::pending::FragmentedSend;
+use crate::engine::tables::posted_writes::PostedWrites;
 use crate::engine::types::envelope::{ProtocolError, RecordError};
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Head, Words};
@@ -152,16 +153,11 @@ pub(crate) fn progress(ep: &mut Endpoint, peer: PeerId, conn: ConnId) -> bool {
                 }
             },
             FragmentedSend::Read { op, offset, bytes, done } => {
-                let n = (bytes.len() - *done).min(BODY_MAX);
                 let head = Head::new().word(*op).word(*offset + *done as u64);
-                let piece = bytes.get(*done..*done + n).unwrap_or_default();
-                let sent = tx_queue::push_one_sided(c, &mut p.rma.posted, |c| {
-                    c.tx().push_slice(wire::READ_DATA, head.as_slice(), piece)
-                });
-                if sent.is_ok() {
-                    *done += n;
-                }
-                (sent.map(|()| n), *done == bytes.len())
+                let left = bytes.get(*done..).unwrap_or_default();
+                let sent = push_reply(c, &mut p.rma.posted, &head, left);
+                *done += sent.unwrap_or(0);
+                (sent, *done == bytes.len())
             }
         };
         match sent {
@@ -176,6 +172,24 @@ pub(crate) fn progress(ep: &mut Endpoint, peer: PeerId, conn: ConnId) -> bool {
             p.queue.end_stream();
         }
     }
+}
+
+/// Pushes a record of the reply to a read with the first of `bytes`, past the ring if possible.
+/// Returns the number of its bytes.
+fn push_reply(
+    c: &mut Connection,
+    posted: &mut PostedWrites,
+    head: &Head,
+    bytes: &[u8],
+) -> Result<usize, PushError> {
+    let long = bytes.get(..LONG_BODY_MAX).unwrap_or(bytes);
+    let append = &mut |message: &mut Vec<u8>| message.extend_from_slice(long);
+    if long_record::send(c, (wire::READ_DATA, head.as_slice()), long.len(), append) {
+        return Ok(long.len());
+    }
+    let piece = bytes.get(..BODY_MAX).unwrap_or(bytes);
+    let push = |c: &mut Connection| c.tx().push_slice(wire::READ_DATA, head.as_slice(), piece);
+    tx_queue::push_one_sided(c, posted, push).map(|()| piece.len())
 }
 
 #[cfg(test)]

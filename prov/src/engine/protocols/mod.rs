@@ -25,6 +25,7 @@ pub(crate) mod coop_rma;
 pub(crate) mod eviction;
 pub(crate) mod fragment;
 pub(crate) mod key_maps;
+pub(crate) mod long_record;
 pub(crate) mod network_read;
 pub(crate) mod network_rma;
 pub(crate) mod network_rma_end;

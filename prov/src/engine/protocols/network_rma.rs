@@ -12,7 +12,7 @@
 //! wrong side.
 
 use libfabric_sys as fi;
-use scif::{ConnId, ReadBegun, ReadState, ReadSupport, WireMemory};
+use scif::{ConnId, LONG_BODY_MAX, ReadBegun, ReadState, ReadSupport, WireMemory};
 use scif_ring::copy::Mem;
 use scif_ring::spsc::Record;
 
@@ -33,9 +33,9 @@ use crate::engine::types::envelope::RecordError;
 use crate::engine::types::peer_id::PeerId;
 use crate::engine::types::wire::{self, Head, Words};
 
-/// Shortest operation in bytes that the network executes. For shorter ones the second round trip
-/// costs more than the copies.
-pub(crate) const NETWORK_RMA_MIN: usize = 32 * 1024;
+/// Shortest operation in bytes that the network executes. The bytes of a shorter one are one record
+/// past the ring, whose copies cost less than the second round trip.
+pub(crate) const NETWORK_RMA_MIN: usize = LONG_BODY_MAX + 1;
 /// Bytes of the body of an announced write: address and key of the network.
 const SOURCE_BYTES: usize = 16;
 

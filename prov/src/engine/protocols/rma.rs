@@ -12,7 +12,7 @@
 use libfabric_sys as fi;
 use scif::sys::slice::with_bytes;
 use scif::trace::{EventKind, TraceEvent};
-use scif::{Access, AccessError, ConnId, Connection, RemoteMem};
+use scif::{Access, AccessError, ConnId, Connection, LONG_BODY_MAX, RemoteMem};
 use scif_ring::BODY_MAX;
 use scif_ring::copy::{Mem, copy_iov, total_len};
 use scif_ring::spsc::Record;
@@ -25,6 +25,7 @@ use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
 use crate::engine::protocols::coop_rma::{self, COOP_RMA_MIN};
 use crate::engine::protocols::key_maps::{self, UsePath};
+use crate::engine::protocols::long_record;
 use crate::engine::protocols::network_rma;
 use crate::engine::protocols::rma_target::{self, READ_PIECE, place, right};
 use crate::engine::protocols::window_rma::{self, DmaState, NotDirect, RmaKind};
@@ -268,37 +269,55 @@ fn attempt(ep: &mut Endpoint, peer: PeerId, op: &RmaOp) -> Option<Result<(), Not
     }
 }
 
+/// Returns the header of a record of a write with a body of `n` bytes.
+fn write_head(id: u64, op: &RmaOp, segment: &RmaIov, n: usize) -> Head {
+    let mut flags = if op.offset + n == op.len { wire::F_LAST } else { 0 };
+    if op.data.is_some() {
+        flags |= wire::F_DATA;
+    }
+    Head::new()
+        .word(segment.key)
+        .word(segment.addr.wrapping_add(op.within as u64))
+        .word(id)
+        .word(op.data.unwrap_or(0))
+        .word(flags)
+        .word(op.len as u64)
+        .word((segment.len - op.within) as u64)
+}
+
+/// Pushes one record of a write, past the ring if possible. Returns the number of its bytes, or
+/// `None` if there is no space.
+fn push_piece(c: &mut Connection, id: u64, op: &RmaOp, segment: &RmaIov) -> Option<usize> {
+    let (left, payload) = (segment.len - op.within, op.local.source());
+    let n = left.min(LONG_BODY_MAX);
+    let head = write_head(id, op, segment, n);
+    let append = &mut |message: &mut Vec<u8>| payload.append_part(op.offset, n, message);
+    if long_record::send(c, (wire::WRITE, head.as_slice()), n, append) {
+        return Some(n);
+    }
+    let n = left.min(BODY_MAX);
+    let head = write_head(id, op, segment, n);
+    let pushed = match payload {
+        Source::User(iov) => c.tx().push(wire::WRITE, head.as_slice(), iov, op.offset, n),
+        Source::Copied(bytes) => {
+            let piece = bytes.get(op.offset..op.offset + n).unwrap_or_default();
+            c.tx().push_slice(wire::WRITE, head.as_slice(), piece)
+        }
+    };
+    pushed.is_ok().then_some(n)
+}
+
 fn push_write(ep: &mut Endpoint, conn: ConnId, id: u64, op: &mut RmaOp) -> Submit {
     let Some(c) = ep.links.conn(conn) else {
         return Submit::Retry;
     };
     loop {
         let segment = op.rma.get(op.segment).copied().unwrap_or_default();
-        let n = (segment.len - op.within).min(BODY_MAX);
-        let last = op.offset + n == op.len;
-        let mut flags = if last { wire::F_LAST } else { 0 };
-        if op.data.is_some() {
-            flags |= wire::F_DATA;
-        }
-        let head = Head::new()
-            .word(segment.key)
-            .word(segment.addr.wrapping_add(op.within as u64))
-            .word(id)
-            .word(op.data.unwrap_or(0))
-            .word(flags)
-            .word(op.len as u64)
-            .word((segment.len - op.within) as u64);
-        let pushed = match op.local.source() {
-            Source::User(iov) => c.tx().push(wire::WRITE, head.as_slice(), iov, op.offset, n),
-            Source::Copied(bytes) => {
-                let piece = bytes.get(op.offset..op.offset + n).unwrap_or_default();
-                c.tx().push_slice(wire::WRITE, head.as_slice(), piece)
-            }
-        };
-        if pushed.is_err() {
+        let Some(n) = push_piece(c, id, op, &segment) else {
             c.notify();
             return Submit::Retry;
-        }
+        };
+        let last = op.offset + n == op.len;
         ep.stats.ring.add(n);
         op.offset += n;
         op.within += n;

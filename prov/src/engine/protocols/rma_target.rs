@@ -11,7 +11,7 @@ use crate::base::errno::Errno;
 use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::{peer_conn, tx_queue};
-use crate::engine::protocols::fragment;
+use crate::engine::protocols::{fragment, long_record};
 use crate::engine::tables::pending::FragmentedSend;
 use crate::engine::types::args::{Effect, RmaIov};
 use crate::engine::types::envelope::RecordError;
@@ -158,8 +158,10 @@ fn on_read(
     let mut from = Vec::new();
     match env.mrs.check(key, addr, len, fi::FI_REMOTE_READ, &mut from) {
         Ok(()) => {
-            queue_reply(ep, peer, (id, offset), &from).ok_or(RecordError::NoMemory)?;
-            fragment::push_replies(ep, peer);
+            if !reply_past_ring(ep, peer, (id, offset), &from) {
+                queue_reply(ep, peer, (id, offset), &from).ok_or(RecordError::NoMemory)?;
+                fragment::push_replies(ep, peer);
+            }
             if is_last && !failed {
                 rma_event(
                     ep,
@@ -180,6 +182,28 @@ fn on_read(
         }
     }
     Ok(())
+}
+
+/// Sends the reply to a read to a peer on another host, past the ring. Returns false if the reply
+/// has to be queued.
+fn reply_past_ring(
+    ep: &mut Endpoint,
+    peer: PeerId,
+    (op, offset): (u64, u64),
+    from: &[Mem],
+) -> bool {
+    let p = ep.peers.at(peer);
+    let is_next = p.queue.control.is_empty() && p.queue.streams.is_empty();
+    let Some(c) = p.tx.filter(|_| is_next).and_then(|conn| ep.links.conn(conn)) else {
+        return false;
+    };
+    let (head, len) = (Head::new().word(op).word(offset), total_len(from));
+    let append = &mut |message: &mut Vec<u8>| from.iter().for_each(|mem| mem.append_to(message));
+    let is_sent = long_record::send(c, (wire::READ_DATA, head.as_slice()), len, append);
+    if is_sent {
+        ep.stats.ring.add(len);
+    }
+    is_sent
 }
 
 /// Takes the bytes of a read, and queues them as its reply. `offset`: their distance from the begin

@@ -19,6 +19,7 @@ use crate::engine::endpoint::Endpoint;
 use crate::engine::parts::Env;
 use crate::engine::peers::peer_conn;
 use crate::engine::peers::tx_queue::{self, Submit};
+use crate::engine::protocols::long_record::LONG_MIN;
 use crate::engine::protocols::network_read;
 use crate::engine::tables::op_table::{CompletionInfo, FLAG_DEFERRED_WORK, OpKind, OutstandingOp};
 use crate::engine::tables::peer::MAX_UNACKED_MSGS;
@@ -40,10 +41,6 @@ const RING_BYTES_PER_NS: u64 = 12;
 /// Longest payload in bytes that `send_small` sends as a body. With longer ones, a stream of 1 KiB
 /// messages is slower, since the sender then waits for space in the ring.
 const DIRECT_BODY_MAX: usize = 256;
-
-/// Length in bytes from which a payload to a peer on another host is sent past the ring, with one
-/// copy on each side. With a shorter one, short messages keep whole buffers of their receiver.
-const LONG_MIN: usize = 1024;
 
 /// Bytes of messages above [`BODY_MAX`] that are sent to a peer on another host before one is
 /// announced. Its receive shows that the peer does not only collect them. A larger number lets

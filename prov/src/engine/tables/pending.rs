@@ -9,7 +9,7 @@ use scif_ring::copy::{Mem, total_len};
 
 use crate::engine::tables::op_table::{CompletionInfo, OpKind};
 use crate::engine::types::args::RmaIov;
-use crate::engine::types::iov::{Iov, gather, gather_into};
+use crate::engine::types::iov::{Iov, gather, gather_into, sub_iov};
 use crate::engine::types::wire::{AtomicWord, Head};
 
 /// Source of a payload.
@@ -35,6 +35,18 @@ impl Source<'_> {
         match self {
             Source::User(iov) => iov.iter().for_each(|piece| piece.append_to(out)),
             Source::Copied(bytes) => out.extend_from_slice(bytes),
+        }
+    }
+
+    /// Appends a copy of `len` bytes of the payload from `offset`.
+    pub(crate) fn append_part(&self, offset: usize, len: usize, out: &mut Vec<u8>) {
+        match self {
+            Source::User(iov) => {
+                sub_iov(iov, offset, len).iter().for_each(|piece| piece.append_to(out));
+            }
+            Source::Copied(bytes) => {
+                out.extend_from_slice(bytes.get(offset..offset + len).unwrap_or_default());
+            }
         }
     }
 

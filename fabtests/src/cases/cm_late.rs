@@ -3,6 +3,7 @@
 //! Mirrors fi_cm(3) and fi_poll(3).
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use scif_fabtests::prelude::*;
 
@@ -12,6 +13,7 @@ pub(crate) const CASES: &[Case] = &[
     case("cm/callers_that_hang_up", 2, hanging_up),
     case("cm/late_refusal", 2, late_refusal),
     case("cm/event_queue_read_before_sleeping", 2, taken_wakes),
+    case("cm/asleep_before_the_endpoint", 2, |r| asleep_before(&bare(r)?)),
     case("cm/posted_after_the_end", 2, posted_after),
     case("cm/end_of_the_first_is_read_last", 2, |r| end_is_last(r, 0)),
     case("cm/end_of_the_second_is_read_last", 2, |r| end_is_last(r, 1)),
@@ -219,5 +221,41 @@ fn named_by_the_rest(bare: &CmRig<'_>) -> Outcome {
     line.ep.close()?;
     bare.barrier()?;
     bare.expect(sys::FI_SHUTDOWN, alias.address()?)?;
+    bare.barrier()
+}
+
+/// Tests that the events of an endpoint wake a thread that slept on their queue before the endpoint
+/// was opened.
+fn asleep_before(bare: &CmRig<'_>) -> Outcome {
+    const ROUNDS: usize = 5;
+    /// Time in which the thread falls asleep.
+    const PAUSE: Duration = Duration::from_millis(50);
+    /// Maximum time of the fastest round: a connection takes some milliseconds, and a sleep that
+    /// ends by a timer takes a second.
+    const LATE_MAX: Duration = Duration::from_millis(300);
+    if bare.rank.index == 0 {
+        let pep = bare.listening_for_all()?;
+        for _ in 0..ROUNDS {
+            drop(bare.answer(&pep)?);
+        }
+        return bare.barrier();
+    }
+    let names = bare.exchange(&[])?;
+    let mut fastest = Duration::MAX;
+    for _ in 0..ROUNDS {
+        let (line, event, took) = std::thread::scope(|scope| -> Outcome<_> {
+            let sleeper = scope.spawn(|| (bare.eq.sread(PATIENCE_MS, 0), Instant::now()));
+            std::thread::sleep(PAUSE);
+            let line = bare.line(&bare.info)?;
+            let begin = Instant::now();
+            line.ep.connect(first(&names)?, &[])?;
+            let (event, end) = sleeper.join().map_err(|_| Fail::here("a panic"))?;
+            Ok((line, event?, end - begin))
+        })?;
+        check_eq!((event.event, event.fid), (sys::FI_CONNECTED, line.ep.address()?));
+        fastest = fastest.min(took);
+        bare.expect(sys::FI_SHUTDOWN, line.ep.address()?)?;
+    }
+    check!(fastest < LATE_MAX, "the thread was woken after {fastest:?}");
     bare.barrier()
 }

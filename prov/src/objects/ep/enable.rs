@@ -44,9 +44,12 @@ pub(super) fn enable(core: &Arc<EpCore>) -> Result<(), Errno> {
 }
 
 /// Makes the event queue drive the connection from now on.
-fn attach(core: &Arc<EpCore>, ep: &Endpoint) -> Result<(), Errno> {
+fn attach(core: &Arc<EpCore>, ep: &mut Endpoint) -> Result<(), Errno> {
     let eq = ep.eq.clone().ok_or(fi::FI_ENOEQ)?;
     let source: Weak<EpCore> = Arc::downgrade(core);
+    // A thread that sleeps on the queue already has not asked this endpoint. The call makes the
+    // descriptor report what other hosts send.
+    ep.links.sock.may_sleep();
     eq.attach(source, ep.links.sock.wait_fd())
 }
 

@@ -152,6 +152,20 @@ impl Endpoint {
         self.network_name.is_some() && !self.forked() && self.port.is_expecting(now)
     }
 
+    /// Sends records to other hosts that wait for the network, or for a message of their peer. For
+    /// owners that do not poll this endpoint now, since they poll another one.
+    pub fn relay(&mut self) {
+        if self.network_name.is_some() && !self.forked() {
+            self.port.relay();
+        }
+    }
+
+    /// Whether [`Endpoint::relay`] is to be called soon after `now`.
+    #[must_use]
+    pub fn is_sending(&self, now: u64) -> bool {
+        self.network_name.is_some() && !self.forked() && self.port.is_sending(now)
+    }
+
     /// Whether this is a forked child of the process that bound the endpoint. A child has no
     /// connections.
     #[inline]

@@ -12,6 +12,10 @@ pub(crate) const CASES: &[Case] = &[
     case("scalable/offered_when_asked", 1, offered),
     case("scalable/every_context_to_every_other", 2, all_to_all),
     case("scalable/receives_of_one_source", 3, directed),
+    case("scalable/one_context_is_polled", 2, |r| one_polled(r, false)),
+    case("scalable/one_context_sleeps", 2, |r| one_polled(r, true)),
+    case("scalable/one_context_is_polled_with_a_key", 2, |r| one_polled(r, false))
+        .under(&[("FI_SCIF_NET_KEY", "a key")]),
     case("scalable/address_typed_by_a_user", 2, typed),
     case("scalable/with_an_ordinary_endpoint", 2, ordinary),
     case("scalable/memory", 2, memory),
@@ -26,6 +30,8 @@ pub(crate) const CASES: &[Case] = &[
 const CONTEXTS: usize = 3;
 /// Number of address bits that select a context.
 const BITS: u32 = 2;
+/// Time after which a message was waited for in vain.
+const SPENT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// Scalable endpoint with enabled contexts, each with a queue.
 struct Sep {
@@ -52,7 +58,11 @@ fn vector(domain: &Arc<Domain>, bits: u32) -> Outcome<Arc<Av>> {
 }
 
 fn queue(domain: &Arc<Domain>) -> Outcome<Arc<Cq>> {
-    let attr = CqAttr { format: sys::FI_CQ_FORMAT_TAGGED, ..CqAttr::default() };
+    waiting_queue(domain, sys::FI_WAIT_NONE)
+}
+
+fn waiting_queue(domain: &Arc<Domain>, wait_obj: u32) -> Outcome<Arc<Cq>> {
+    let attr = CqAttr { format: sys::FI_CQ_FORMAT_TAGGED, wait_obj, ..CqAttr::default() };
     Ok(Cq::open(domain, attr)?)
 }
 
@@ -62,6 +72,11 @@ fn number(index: usize) -> i32 {
 
 impl Sep {
     fn open(rank: &Rank, caps: u64) -> Outcome<Sep> {
+        Sep::open_waiting(rank, caps, sys::FI_WAIT_NONE)
+    }
+
+    /// Opens an endpoint whose queues have that wait object.
+    fn open_waiting(rank: &Rank, caps: u64, wait_obj: u32) -> Outcome<Sep> {
         let info = info(rank, caps)?;
         let fabric = Fabric::open(&info)?;
         let domain = Domain::open(&fabric, &info)?;
@@ -70,11 +85,13 @@ impl Sep {
         sep.attach(&av, 0)?;
         let (mut tx, mut rx) = (Vec::new(), Vec::new());
         for at in 0..CONTEXTS {
-            let (out, sent) = (sep.tx_context(number(at), None)?, queue(&domain)?);
+            let (out, sent) =
+                (sep.tx_context(number(at), None)?, waiting_queue(&domain, wait_obj)?);
             out.attach(&sent, sys::FI_TRANSMIT)?;
             out.enable()?;
             tx.push((out, sent));
-            let (into, received) = (sep.rx_context(number(at), None)?, queue(&domain)?);
+            let (into, received) =
+                (sep.rx_context(number(at), None)?, waiting_queue(&domain, wait_obj)?);
             into.attach(&received, sys::FI_RECV)?;
             into.enable()?;
             rx.push((into, received));
@@ -299,6 +316,56 @@ fn directed(rank: &Rank) -> Outcome {
         }
     }
     source_dies(rank, &sep, &peers)
+}
+
+/// Tests that a program may poll, or sleep on, the queue of one context only, as long as it waits
+/// for the effect of messages that other contexts have sent and completed.
+fn one_polled(rank: &Rank, sleeps: bool) -> Outcome {
+    const LEN: usize = 8;
+    // The first messages open the connections.
+    const ROUNDS: usize = 2 * CONTEXTS;
+    let wait = if sleeps { sys::FI_WAIT_FD } else { sys::FI_WAIT_NONE };
+    let sep = Sep::open_waiting(rank, sys::FI_MSG, wait)?;
+    let peer = *at(&sep.meet(rank)?, rank.peer())?;
+    let bufs: Vec<Buf> = (0..ROUNDS).map(|_| Buf::new(LEN)).collect();
+    for (round, buf) in bufs.iter().enumerate() {
+        at(&sep.rx, round % CONTEXTS)?.0.recv(*buf, sys::FI_ADDR_UNSPEC, round)?;
+    }
+    sep.barrier(rank)?;
+    for (round, buf) in bufs.iter().enumerate() {
+        let (into, from) = (round % CONTEXTS, (round + 1) % CONTEXTS);
+        let send = || -> Outcome {
+            let (out, sent) = at(&sep.tx, from)?;
+            while out.inject(Buf::pattern(LEN, round as u64), to(peer, into)) == Err(Errno::EAGAIN)
+            {
+                // Nothing completes.
+                check_eq!(sent.read(1), Err(Errno::EAGAIN));
+            }
+            Ok(())
+        };
+        if rank.index == 0 {
+            send()?;
+        }
+        let received = &at(&sep.rx, into)?.1;
+        let began = std::time::Instant::now();
+        loop {
+            let read = if sleeps { received.sread(1, 0, 1000) } else { received.read(1) };
+            match read {
+                Ok(_) => break,
+                Err(Errno::EAGAIN) if began.elapsed() < SPENT => std::thread::yield_now(),
+                other => {
+                    let text =
+                        format_args!("round {round}, after {:?}: {other:?}", began.elapsed());
+                    return Err(Fail::here(text));
+                }
+            }
+        }
+        check_eq!(buf.differs(LEN, round as u64), None);
+        if rank.index == 1 {
+            send()?;
+        }
+    }
+    sep.barrier(rank)
 }
 
 /// Tests that the death of a source fails the receives that wait for it.

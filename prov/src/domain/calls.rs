@@ -243,12 +243,48 @@ pub(crate) fn progress(st: &mut DomainState, ep: u32) {
     guarded(st, ep, |st| match split(st, ep) {
         Ok((e, mut env)) => {
             progress::progress(e, &mut env);
+            let is_relay_due = e.links.take_relay_due();
             if e.links.polls % TICK_POLLS == 0 && env.mrs.has_hot() {
                 scif::keep_errno(|| migrate::migrate_candidate(st));
+            }
+            if is_relay_due {
+                relay_others(st, ep);
             }
         }
         Err(_) => end(st, ep),
     });
+}
+
+/// Lets the endpoints of the domain except `ep`, which was polled, send to other hosts. Within a
+/// host, a record is in a ring of its peer once its operation completes. Between hosts it may wait
+/// for the network, or for a message of the peer. A program that polls one context of a scalable
+/// endpoint may wait for the effect of what it has sent by another one.
+#[cold]
+fn relay_others(st: &mut DomainState, ep: u32) {
+    if st.eps.len() < 2 {
+        return;
+    }
+    for other in (0..st.eps.bound()).filter(|other| *other != ep) {
+        guarded(st, other, |st| {
+            let Ok((e, mut env)) = split(st, other) else { return };
+            e.links.sock.relay();
+            let is_waiting = !e.peers.busy.is_empty() && e.links.sock.network_name().is_some();
+            // Receives of a peer provider need its lock.
+            if is_waiting && !srx::uses_peer_srx(e, &env) {
+                progress::progress(e, &mut env);
+            }
+        });
+    }
+}
+
+/// Whether endpoints of the domain other than `polled` soon send to other hosts. No descriptor of
+/// `polled` reports what they wait for.
+pub(crate) fn are_others_sending(st: &mut DomainState, polled: &[u32]) -> bool {
+    if st.eps.len() < 2 {
+        return false;
+    }
+    let now = scif::now_ns();
+    st.eps.iter().any(|(at, e)| !polled.contains(&at) && e.enabled && e.links.sock.is_sending(now))
 }
 
 /// Returns a number that changes with every poll of an enabled endpoint.
@@ -326,7 +362,11 @@ fn poll_enabled<D: CompletionSink>(
         return DirectPoll::Declined;
     };
     if e.links.is_clock_due(e.links.polls.wrapping_add(1)) {
-        return poll_with_timed_work(e, &mut env.again(), cq, most, to);
+        let polled = poll_with_timed_work(e, &mut env.again(), cq, most, to);
+        if e.links.take_relay_due() {
+            relay_others(st, ep);
+        }
+        return polled;
     }
     fast_path::poll_direct(e, &mut env, cq, most, to)
 }

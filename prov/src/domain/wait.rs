@@ -153,7 +153,8 @@ pub(crate) fn try_wait(
 /// Whether an operation waits for which no peer sends a wake-up: a thread that sleeps on a
 /// descriptor has no timer.
 fn must_poll(st: &mut DomainState, target: Target) -> bool {
-    let mut must = false;
+    let polled = waits(st, target).map_or(Vec::new(), |waits| waits.endpoints().to_vec());
+    let mut must = calls::are_others_sending(st, &polled);
     each_ep(st, target, |st, ep| must |= calls::wants_poll(st, ep));
     must
 }

@@ -132,6 +132,16 @@ pub(crate) trait Port: Send {
         false
     }
 
+    /// Sends records that wait for the network, or for a message of their peer. Changes are left to
+    /// the next `poll`.
+    fn relay(&mut self) {}
+
+    /// Whether records wait as for `relay` at `now`, and may soon be sent.
+    fn is_sending(&self, now: u64) -> bool {
+        let _ = now;
+        false
+    }
+
     /// Returns the provider of the network of the port; `None` without a network.
     fn network_provider(&self) -> Option<&str> {
         None

@@ -142,6 +142,8 @@ struct SocketPace {
     every_ns: u64,
     /// Time of the last look at the network that nothing suggested, in nanoseconds.
     looked_ns: u64,
+    /// Whether endpoints of the domain that nobody polls may have to send to other hosts.
+    is_relay_due: bool,
 }
 
 /// Connections of one endpoint, and the state of their polling.
@@ -193,7 +195,12 @@ impl LinkSet {
                 looked_ticks: 0,
                 rma_ops: 0,
             },
-            sockets: SocketPace { last_ns: 0, every_ns: EVENTS_NS.start, looked_ns: 0 },
+            sockets: SocketPace {
+                last_ns: 0,
+                every_ns: EVENTS_NS.start,
+                looked_ns: 0,
+                is_relay_due: false,
+            },
             last_alive_ns: 0,
             alive_next: 0,
             mapping: Vec::new(),
@@ -275,6 +282,7 @@ impl LinkSet {
         let is_due = now.saturating_sub(self.sockets.last_ns) >= self.sockets.every_ns;
         if is_due {
             self.sockets.last_ns = now;
+            self.sockets.is_relay_due = self.sock.network_name().is_some();
         }
         is_due
     }
@@ -288,6 +296,12 @@ impl LinkSet {
             self.sockets.looked_ns = now;
         }
         is_due
+    }
+
+    /// Whether other endpoints of the domain are to send to other hosts, since the sockets were
+    /// polled. Notes that they do.
+    pub(crate) fn take_relay_due(&mut self) -> bool {
+        std::mem::take(&mut self.sockets.is_relay_due)
     }
 
     /// Notes the result of a poll of the sockets, which decides when the next one is due.

@@ -5,6 +5,7 @@
 //! records have the byte order of their sender, so a greeting shows it, and a receiver with another
 //! one refuses. Everything else is little endian. Every byte of a peer is checked here.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::net::SocketAddrV4;
 
 use scif_ring::layout::{BODY_MAX, HEAD_MAX, LAYOUT};
@@ -160,6 +161,11 @@ impl FrameHead {
             _ => return None,
         })
     }
+}
+
+/// Returns a random number for a connection, or for a message of none.
+pub(super) fn new_token() -> u64 {
+    RandomState::new().build_hasher().finish()
 }
 
 /// Appends a head to an empty message.

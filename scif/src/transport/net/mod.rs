@@ -8,6 +8,7 @@
 
 #[cfg(test)]
 mod carried_tests;
+mod changes;
 mod dead_names;
 #[cfg(test)]
 mod double;

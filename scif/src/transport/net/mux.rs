@@ -6,7 +6,6 @@
 //! of a connection.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
 use scif_ring::{BELL_BYTES, Mem};
@@ -14,7 +13,9 @@ use zerocopy::IntoBytes;
 
 use super::dead_names::DeadNames;
 use super::expectation::Expectation;
-use super::frame::{FrameHead, FrameKind, HEAD, NetGreeting, PortMark, begin, mark_of, open, seal};
+use super::frame::{
+    FrameHead, FrameKind, HEAD, NetGreeting, PortMark, begin, mark_of, new_token, open, seal,
+};
 use super::key::OwnKey;
 use super::outside::OutsideBodies;
 use super::pending::{PendingConnects, PendingState};
@@ -353,10 +354,10 @@ impl NetMux {
         } else if !has_ended && is_restless {
             self.table.list(token);
         }
+        self.table.streams.note_unsent(token);
     }
 
-    /// Answers a message with a token that no connection has: a greeting that is not accepted, or a
-    /// ping.
+    /// Answers a message whose token no connection has: a greeting not accepted, or a ping.
     fn answer_unconnected(&mut self, answer: &StrayReply) {
         if !self.table.replies.permits(answer) {
             return;
@@ -384,8 +385,7 @@ impl NetMux {
         self.wire.release(to);
     }
 
-    /// Pings the peer of a connection if it has been silent, and ends the connection after too many
-    /// pings without an answer.
+    /// Pings a silent peer, and ends its connection after too many pings without an answer.
     pub(super) fn probe(&mut self, token: u64, now: u64) {
         if let Some(stream) = self.table.streams.get_mut(token) {
             let was_open = stream.changes.end.is_none();
@@ -439,6 +439,7 @@ impl NetMux {
         if stream.is_restless() {
             table.list(token);
         }
+        table.streams.note_unsent(token);
         sent
     }
 
@@ -597,6 +598,11 @@ impl NetMux {
         self.wire.is_quiet() && self.table.streams.iter().all(NetStream::is_finished)
     }
 
+    /// Returns the time of the last message, if records wait to be sent.
+    pub(super) fn unsent_since(&mut self) -> Option<u64> {
+        self.table.streams.has_unsent().then_some(self.table.expectation.received_ns())
+    }
+
     /// Whether a message is expected soon.
     pub(super) fn is_expecting(&mut self, now: u64) -> bool {
         self.table.expectation.is_due(now)
@@ -613,11 +619,6 @@ impl NetMux {
             && pending.are_unanswered()
             && self.wire.may_sleep()
     }
-}
-
-/// Returns a random number for a connection, or for a message of none.
-fn new_token() -> u64 {
-    RandomState::new().build_hasher().finish()
 }
 
 impl StreamTable {

@@ -31,6 +31,10 @@ const LINGER_NS: u64 = 1_000_000_000;
 /// Time between two looks at the network while a closing port waits. A longer one delays the close.
 const LINGER_NAP: Duration = Duration::from_micros(50);
 
+/// Time in nanoseconds after the last message for which a port with unsent records keeps others
+/// awake. Later its peers have stopped, and a longer one costs processor time.
+const SENDING_NS: u64 = 3_000_000_000;
+
 /// Kinds of descriptors in the set to wait for.
 const NEAR: u64 = 0;
 const FAR: u64 = 1;
@@ -48,6 +52,8 @@ pub(crate) struct NetPort {
     provider: String,
     maker: Maker,
     closed: bool,
+    /// Connections with changes, found while the owner of another port made progress.
+    relayed: Vec<ConnId>,
 }
 
 impl NetPort {
@@ -73,6 +79,7 @@ impl NetPort {
             provider,
             maker: Maker::here(),
             closed: false,
+            relayed: Vec::new(),
         })
     }
 
@@ -156,6 +163,7 @@ impl Port for NetPort {
 
     fn poll(&mut self, ready: &mut Vec<ConnId>) {
         self.near.poll(ready);
+        ready.append(&mut self.relayed);
         keep_errno(|| self.mux.lock().poll(ready));
     }
 
@@ -167,9 +175,24 @@ impl Port for NetPort {
                     self.epoll.remove(fd);
                 }
             }
+            ready.append(&mut self.relayed);
             mux.poll_records(ready, woken);
             mux.has_requests()
         })
+    }
+
+    fn relay(&mut self) {
+        let mut mux = self.mux.lock();
+        if mux.unsent_since().is_some() {
+            keep_errno(|| mux.poll(&mut self.relayed));
+            self.relayed.sort_unstable_by_key(|id| id.index);
+            self.relayed.dedup();
+        }
+    }
+
+    fn is_sending(&self, now: u64) -> bool {
+        let since = self.mux.lock().unsent_since();
+        since.is_some_and(|since| now.saturating_sub(since) < SENDING_NS)
     }
 
     fn accept(&mut self, id: ConnId) -> Option<Opened> {

@@ -12,6 +12,7 @@ use scif_ring::spsc::PushError;
 use scif_ring::{Consumer, Producer};
 use zerocopy::IntoBytes;
 
+use super::changes::Changes;
 use super::frame::{
     FrameHead, FrameKind, HEAD, PortMark, begin, begin_record, long_record, mark_of, next_record,
     record_size, seal,
@@ -41,6 +42,10 @@ struct RecordSender {
     sequence: u32,
     /// Message that the network could not take.
     waiting: Option<Vec<u8>>,
+    /// Whether the last message left records in the ring.
+    has_more: bool,
+    /// Whether the connection is listed as one with unsent records.
+    is_listed: bool,
 }
 
 /// Half of a connection from the network to the ring that the endpoint reads.
@@ -55,27 +60,6 @@ struct RecordReceiver {
     /// Number of records received.
     records: u64,
     outside: OutsideBodies,
-}
-
-/// Changes that the link has not reported yet.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    pub(super) up: bool,
-    /// Records have arrived.
-    pub(super) woken: bool,
-    /// Reason of the end, reported once all records are in the ring.
-    pub(super) end: Option<Reason>,
-}
-
-impl Changes {
-    pub(super) fn is_any(&self) -> bool {
-        self.up || self.woken || self.end.is_some()
-    }
-
-    /// Whether records have arrived and nothing else has changed. Notes that it is reported.
-    pub(super) fn take_woken_alone(&mut self) -> bool {
-        self.woken && !self.up && self.end.is_none() && std::mem::take(&mut self.woken)
-    }
 }
 
 /// Connection that was accepted.
@@ -157,6 +141,8 @@ impl NetStream {
                 window: SendWindow::default(),
                 sequence: 0,
                 waiting: None,
+                has_more: false,
+                is_listed: false,
             },
             receiver: RecordReceiver {
                 ring: tx,
@@ -390,6 +376,19 @@ impl NetStream {
         self.ending.is_none() && self.sender.waiting.is_none()
     }
 
+    /// Whether records wait for the network, or for the peer. Before the answer of the peer there
+    /// may be some, since the owner announces them later.
+    pub(super) fn has_unsent(&self) -> bool {
+        let is_over = self.changes.end.is_some();
+        let is_unanswered = self.side() == Side::Opener && !self.handshake.may_send();
+        !is_over && (is_unanswered || self.sender.waiting.is_some() || self.sender.has_more)
+    }
+
+    /// Notes whether the connection is listed as one with unsent records. Returns whether it was.
+    pub(super) fn set_listed_unsent(&mut self, is_listed: bool) -> bool {
+        std::mem::replace(&mut self.sender.is_listed, is_listed)
+    }
+
     /// Sends as much as the network takes and the peer has credit for.
     ///
     /// # Errors
@@ -527,6 +526,7 @@ impl NetStream {
         }
         let first = self.handshake.take_due();
         let next = self.sender.next_body();
+        self.sender.has_more = next.is_some();
         let kind = if let Some(first) = first {
             first
         } else if !self.handshake.may_send() {
@@ -569,7 +569,8 @@ impl NetStream {
             }
             // It takes along what else is due.
             FrameKind::Records => {
-                is_last = self.sender.gather(&mut message, tally) && self.ending.is_none();
+                self.sender.has_more = !self.sender.gather(&mut message, tally);
+                is_last = !self.sender.has_more && self.ending.is_none();
             }
             _ => {}
         }

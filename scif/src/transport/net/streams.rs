@@ -2,7 +2,8 @@
 //! Connections of a port over a network, by their tokens.
 //!
 //! Not about their work (`mux`). A poll finds one connection several times in a row, so the place
-//! of the last one is kept.
+//! of the last one is kept. Connections with unsent records are listed, so that whoever looks for
+//! them need not visit all.
 
 use foldhash::{HashMap, HashMapExt};
 
@@ -19,6 +20,8 @@ pub(super) struct NetStreams {
     places: HashMap<u64, usize>,
     /// Token of the last connection that was found, and its place.
     last: (u64, usize),
+    /// Tokens of connections that have or had unsent records.
+    unsent: Vec<u64>,
 }
 
 impl NetStreams {
@@ -28,6 +31,7 @@ impl NetStreams {
             free: Vec::new(),
             places: HashMap::new(),
             last: (0, NOWHERE),
+            unsent: Vec::new(),
         }
     }
 
@@ -42,6 +46,7 @@ impl NetStreams {
             *slot = Some(stream);
         }
         self.places.insert(token, place);
+        self.note_unsent(token);
     }
 
     pub(super) fn remove(&mut self, token: u64) -> Option<NetStream> {
@@ -61,6 +66,29 @@ impl NetStreams {
 
     pub(super) fn get(&self, token: u64) -> Option<&NetStream> {
         self.slots.get(*self.places.get(&token)?)?.as_ref()
+    }
+
+    /// Lists a connection, if it has unsent records and is not listed.
+    #[inline]
+    pub(super) fn note_unsent(&mut self, token: u64) {
+        let Some(stream) = self.get_mut(token) else { return };
+        if stream.has_unsent() && !stream.set_listed_unsent(true) {
+            self.unsent.push(token);
+        }
+    }
+
+    /// Whether a connection has unsent records.
+    pub(super) fn has_unsent(&mut self) -> bool {
+        let mut unsent = std::mem::take(&mut self.unsent);
+        unsent.retain(|token| {
+            self.get_mut(*token).is_some_and(|stream| {
+                let has_unsent = stream.has_unsent();
+                stream.set_listed_unsent(has_unsent);
+                has_unsent
+            })
+        });
+        self.unsent = unsent;
+        !self.unsent.is_empty()
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &NetStream> {

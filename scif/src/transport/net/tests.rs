@@ -117,6 +117,36 @@ pub(super) fn pair() -> HostPair {
 }
 
 #[test]
+fn records_of_an_endpoint_without_polls_are_sent_by_others() {
+    let net = NetDouble::default();
+    let (mut a, mut b) = (Host::new(&net, 1), Host::new(&net, 2));
+    assert!(!a.endpoint.is_sending(now_ns()));
+    let ab = a.endpoint.connect(b.id()).unwrap();
+    assert!(a.send_record(ab, 1, b"head", b"body"));
+    let (ba, _) = b.accepted();
+    assert!(b.events().is_empty());
+    assert_eq!(b.receive_record(ba), None, "the answer of the peer is not taken");
+    assert!(a.endpoint.is_sending(now_ns()));
+    assert!(!a.endpoint.is_sending(now_ns() + 3_600_000_000_000), "the peer has stopped");
+    a.endpoint.relay();
+    b.events();
+    assert_eq!(b.receive_record(ba), Some((1, b"head".to_vec(), b"body".to_vec())));
+    assert!(!a.endpoint.is_sending(now_ns()));
+    // The next poll reports what was found meanwhile, once.
+    assert_eq!(a.events(), [LinkEvent::Connected(ab)]);
+    assert_eq!(a.events(), []);
+    // The network takes nothing for a while.
+    net.state().is_full = true;
+    assert!(a.send_record(ab, 2, b"", b"") && a.endpoint.is_sending(now_ns()));
+    a.endpoint.relay();
+    net.state().is_full = false;
+    a.endpoint.relay();
+    b.events();
+    assert_eq!(b.receive_record(ba), Some((2, vec![], vec![])));
+    assert!(!a.endpoint.is_sending(now_ns()));
+}
+
+#[test]
 fn records_of_every_size_cross_in_order_in_both_directions() {
     let HostPair { net, mut a, mut b, ab, ba } = pair();
     let sizes = [0, 1, 8, 4000, BODY_MAX - 1, BODY_MAX];

@@ -77,6 +77,17 @@ spawns() {
     grep -q "^spawn: 2 ranks on scif2, [1-9][0-9]* checks, errors 0" "$file"
 }
 
+# spawns_in_vain STACK NET: a job of one host that starts ranks on another one, without a network.
+# It fails, with a line that names the host and the network to choose.
+spawns_in_vain() {
+    local file=$HOSTS_RUN/spawn-in-vain
+    NET='' between_hosts "$1" scif 2 2 60 "$(stack_python "$1")" \
+        "$ROOT/fabtests/mpi/jobs/spawn.py" "$HOSTS_NET.2" scif2 >"$file" 2>&1 && return 1
+    cat "$file"
+    grep -q "On scif[12] scif has opened no network to other hosts.* Set FI_SCIF_NET=$2 on all" \
+        "$file"
+}
+
 # silent MODE SECONDS: a rank that computes, is stopped, dies, or vanishes with its host. The job's
 # status is that of the killed rank, so the file that the other one writes decides. MPICH may end
 # that rank before it can write, because of the error completion. Its standard error then tells.
@@ -211,6 +222,8 @@ spawned() {
         case_of "ranks start others on the second host, $(stack_title "$stack") over $net" \
             "net-spawn-$stack" spawns "$stack" "$net"
     done
+    case_of "without a network that fails, and a line names the host and the network" \
+        net-spawn-none spawns_in_vain mpich5 tcp
 }
 
 deaths() {

@@ -104,7 +104,7 @@ pub use sys::errno::{ErrnoKeepingAllocator, keep_errno};
 pub use sys::fork::Maker;
 pub use sys::logging;
 pub use sys::pages::threads;
-pub use sys::process::{ShownPid, memory_limit};
+pub use sys::process::{ShownPid, host_name, memory_limit};
 pub use sys::thread::at_exit;
 pub use sys::time::{cpu_relax_or_yield, now_ns, thread_cpu_ns};
 pub use transport::kernel::{Device, Driver, abi};

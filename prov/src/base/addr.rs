@@ -116,14 +116,9 @@ impl fmt::Display for AddrError {
                  another network namespace, or its process has another SCIF_DOMAIN, \
                  SCIF_RUNTIME_DIR or, without SCIF_DOMAIN, another user; set SCIF_DOMAIN and \
                  SCIF_RUNTIME_DIR alike in all processes of a job (containers of one host share a \
-                 directory), and for hosts that the launcher does not know set a network \
-                 (FI_SCIF_NET=tcp) or choose another provider (FI_PROVIDER)"
+                 directory)"
             ),
-            AddrError::OtherIp(ip) => write!(
-                f,
-                "{ip} is not an address of this host: for hosts that the launcher does not know \
-                 set a network (FI_SCIF_NET=tcp) or choose another provider (FI_PROVIDER)"
-            ),
+            AddrError::OtherIp(ip) => write!(f, "{ip} is not an address of this host"),
         }
     }
 }

@@ -12,7 +12,7 @@
 //!
 //! Mirrors `rdma/providers/fi_log.h`.
 
-use std::ffi::{CString, OsStr, c_int};
+use std::ffi::{CStr, CString, OsStr, c_int};
 use std::fmt;
 use std::io::Write;
 use std::panic::Location;
@@ -212,14 +212,26 @@ pub(crate) fn no_listener(
 }
 
 /// Logs at warn the reason for which an address has no endpoint on this host. Once in a process.
+///
+/// `network`: provider that carries messages to other hosts where the user chooses it.
 #[cold]
-pub(crate) fn foreign_address(why: &dyn fmt::Display, node: &Node) {
+pub(crate) fn foreign_address(
+    why: &dyn fmt::Display,
+    node: &Node,
+    network: impl FnOnce() -> &'static CStr,
+) {
     static LOGGED: Once = Once::new();
     LOGGED.call_once(|| {
-        let settings = node.settings();
+        let (user, settings) = (Node::user(), node.settings());
+        let (host, network) = (scif::host_name(), network().to_string_lossy());
         warn(
             Subsys::Av,
-            format_args!("{why}. This process (user {}) has {settings}", Node::user()),
+            format_args!(
+                "{why}. On {host} scif has opened no network to other hosts: FI_SCIF_NET is \
+                 'none', or 'auto' and the launcher tells of no other host, as for a job that \
+                 starts ranks later. Set FI_SCIF_NET={network} on all hosts, or choose another \
+                 provider (FI_PROVIDER). This process (user {user}) has {settings}"
+            ),
         );
     });
 }

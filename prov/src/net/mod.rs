@@ -518,6 +518,11 @@ fn first_usable(providers: &[&'static CStr]) -> Option<&'static CStr> {
     Some(others.iter().find(is_usable).unwrap_or(last))
 }
 
+/// Returns a provider that this libfabric has, for a line of the log: `tcp` or `net`.
+pub(crate) fn suggested() -> &'static CStr {
+    first_usable(NetChoice::Auto.providers()).unwrap_or(c"tcp")
+}
+
 /// Returns the providers of the network to try, unless the choice of the user is ignored; empty
 /// without a network.
 pub(crate) fn chosen(node: &scif::Node) -> &'static [&'static CStr] {

@@ -65,6 +65,14 @@ pub fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
+/// Returns the name of this host, for lines of the log.
+#[must_use]
+pub fn host_name() -> String {
+    let name = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let name = name.trim();
+    if name.is_empty() { "this host".to_owned() } else { name.to_owned() }
+}
+
 /// Whether this thread has CAP_SYS_ADMIN.
 pub fn may_administrate() -> bool {
     rustix::thread::capabilities(None)

@@ -24,6 +24,7 @@ use crate::base::errno::Errno;
 use crate::base::log::{self, Subsys};
 use crate::base::{entry, resolve};
 use crate::domain::DomainShared;
+use crate::net;
 use crate::objects::eq::Eq;
 use crate::objects::handle::{Av, Domain};
 use crate::state::av_shared::SharedAv;
@@ -450,7 +451,7 @@ impl Av {
         let id = addr::decode(&bytes, self.reader).map_err(|why| match why {
             AddrError::Malformed => fi::FI_EINVAL,
             AddrError::OtherHost(_) | AddrError::OtherIp(_) => {
-                log::foreign_address(&why, &self.dom.fabric.node);
+                log::foreign_address(&why, &self.dom.fabric.node, net::suggested);
                 fi::FI_EHOSTUNREACH
             }
         })?;

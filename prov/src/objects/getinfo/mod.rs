@@ -27,6 +27,7 @@ use crate::base::errno::Errno;
 use crate::base::log::{Subsys, info};
 use crate::base::net_settings::NetChoice;
 use crate::base::{host, reason, resolve};
+use crate::net;
 use hints::Hints;
 use shape::{Addrs, InfoParts};
 
@@ -149,7 +150,7 @@ fn reachable(addr: Addr, named: bool) -> Result<(), Errno> {
         FI_ENODATA
     })?;
     addr.port_id(LocalHost::of(&node), resolve::is_local).map(drop).map_err(|why| {
-        crate::base::log::foreign_address(&why, &node);
+        crate::base::log::foreign_address(&why, &node, net::suggested);
         FI_ENODATA
     })
 }

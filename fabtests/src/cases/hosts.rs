@@ -189,12 +189,17 @@ fn keys(rank: &Rank, key: &str) -> Outcome {
     rig.barrier()
 }
 
+/// Returns the network that is chosen.
+pub(super) fn network() -> Option<String> {
+    std::env::var("FI_SCIF_NET").ok().filter(|net| net != "auto" && net != "none")
+}
+
 /// Returns `NotHere` where no network is chosen.
-fn needs_network(rank: &Rank) -> Outcome {
+pub(super) fn needs_network(rank: &Rank) -> Outcome {
     rank.only_scif("a setting of another provider")?;
-    match std::env::var("FI_SCIF_NET") {
-        Ok(net) if net != "auto" && net != "none" => Ok(()),
-        _ => Err(Fail::NotHere("no network is chosen (FI_SCIF_NET)".into())),
+    match network() {
+        Some(_) => Ok(()),
+        None => Err(Fail::NotHere("no network is chosen (FI_SCIF_NET)".into())),
     }
 }
 

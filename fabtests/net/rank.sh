@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 # Runs a rank of a conformance case (`conformance --wrap`) on one of HOSTS_COUNT hosts (hosts.sh),
-# by default 2: the ranks are dealt in turn. HOSTS_RUN is the directory of the hosts. HOSTS_UNDER is
-# a command that runs each rank.
+# by default 2: the ranks are dealt in turn. HOSTS_PLACES instead is a list of the hosts of the
+# first ranks, the further ones are dealt in turn over the list. HOSTS_RUN is the directory of the
+# hosts. HOSTS_UNDER is a command that runs each rank.
 set -u
 rank=0
 for ((at = 1; at < $#; at++)); do
     next=$((at + 1))
     [ "${!at}" = --rank ] && rank=${!next}
 done
-host=$((rank % ${HOSTS_COUNT:-2} + 1))
+read -ra places <<<"${HOSTS_PLACES:-$(seq -s ' ' "${HOSTS_COUNT:-2}")}"
+host=${places[rank % ${#places[@]}]}
 read -ra under <<<"${HOSTS_UNDER:-}"
 # nsenter would stay stopped after a rank was stopped and continued, so another process waits for
 # the rank. The rank ends with that process, and both with the program that runs the cases: a rank

@@ -16,16 +16,22 @@ pub(crate) const CASES: &[Case] = &[
 ];
 
 /// Size in bytes of messages that travel in the ring.
-const SHORT: usize = 8 << 10;
+pub(super) const SHORT: usize = 8 << 10;
 /// Number of receives that are posted at the same time.
-const RECEIVES: usize = 32;
+pub(super) const RECEIVES: usize = 32;
 /// Number of round trips between two senders.
 const ROUNDS: usize = 3000;
+/// Share of the round trips that is judged, as a divisor. Where other programs share the
+/// processors, most round trips wait for a processor.
+const QUICK: usize = 100;
 /// Maximum number of bytes that a sender may complete while the receiver makes no progress: the
 /// rings of both sides and what the network has in its buffers.
 const TAKEN_MAX: usize = 512 << 10;
-/// Maximum growth in bytes of the receiver's memory for each peer: its ring of 64 KiB twice, since
-/// a sender may fill it again while one poll takes messages out of it, and as much for copies.
+/// Maximum growth in bytes of the receiver's memory for each peer while it makes no progress: one
+/// direction of a ring, which has 64 KiB of bodies and 20 KiB of records.
+const RING: u64 = 84 << 10;
+/// Maximum growth in bytes for each peer once the receiver takes messages: a ring of 64 KiB twice,
+/// since a sender may fill it again while one poll empties it, and as much for copies.
 const GROWTH_MAX: u64 = 256 << 10;
 /// Maximum duration of a round trip during the stop, as a multiple of one before. Any larger factor
 /// would hide a transport that waits for the receiver.
@@ -58,7 +64,7 @@ fn flow(rank: &Rank, len: usize) -> Outcome {
 }
 
 /// Waits for all ranks without a call of the library.
-fn absent(rank: &Rank) -> Outcome {
+pub(super) fn absent(rank: &Rank) -> Outcome {
     rank.barrier(&mut || {
         std::thread::sleep(Duration::from_millis(2));
         Ok(())
@@ -66,32 +72,29 @@ fn absent(rank: &Rank) -> Outcome {
 }
 
 fn receiver(rig: &Rig<'_>, len: usize, count: usize, pause: Duration) -> Outcome {
+    let senders = rig.rank.count - 1;
     let bufs: Vec<Buf> = (0..RECEIVES).map(|_| Buf::pattern(len, 1)).collect();
     // The rings and buffers have been in use before the memory is measured.
-    let mut inbox = Inbox { senders: vec![Arrived::default(); rig.rank.count], most: 0 };
-    inbox.receive(rig, &bufs, warm_up(len) * (rig.rank.count - 1))?;
+    let mut inbox = Inbox::new(rig.rank.count);
+    inbox.receive(rig, &bufs, warm_up(len) * senders)?;
     absent(rig.rank)?;
     let before = held_memory()?;
     absent(rig.rank)?;
     std::thread::sleep(pause);
     let asleep = held_memory()?.saturating_sub(before);
     absent(rig.rank)?;
-    let begin = Instant::now();
-    inbox.most = 0;
-    inbox.receive(rig, &bufs, count * (rig.rank.count - 1))?;
-    let grown = inbox.most.saturating_sub(before);
-    rig.rank.figure(format_args!(
-        "grew by {asleep} bytes without progress, {grown} in all; {} MiB arrived in {:.2} s",
-        (count * len * (rig.rank.count - 1)) >> 20,
-        begin.elapsed().as_secs_f64()
-    ));
-    let limit = GROWTH_MAX * (rig.rank.count as u64 - 1);
-    check!(asleep.max(grown) <= limit, "grew by {asleep} bytes, then by {grown}");
+    let grown_max = GROWTH_MAX * senders as u64;
+    inbox.receive_rest(
+        rig,
+        &bufs,
+        count * senders,
+        Growth { before, asleep, senders, grown_max },
+    )?;
     rig.barrier()
 }
 
 /// Number of messages of each sender before the test.
-fn warm_up(len: usize) -> usize {
+pub(super) fn warm_up(len: usize) -> usize {
     ((4 << 20) / len).max(2 * RECEIVES)
 }
 
@@ -120,8 +123,19 @@ impl Arrived {
     }
 }
 
+/// Memory of a receiver.
+pub(super) struct Growth {
+    /// Bytes before the senders began.
+    pub(super) before: u64,
+    /// Growth in bytes without progress.
+    pub(super) asleep: u64,
+    pub(super) senders: usize,
+    /// Maximum growth in bytes once the receiver takes messages.
+    pub(super) grown_max: u64,
+}
+
 /// Receiver's view of the messages.
-struct Inbox {
+pub(super) struct Inbox {
     /// Arrived messages by rank.
     senders: Vec<Arrived>,
     /// Largest resident memory.
@@ -129,8 +143,35 @@ struct Inbox {
 }
 
 impl Inbox {
+    pub(super) fn new(ranks: usize) -> Inbox {
+        Inbox { senders: vec![Arrived::default(); ranks], most: 0 }
+    }
+
+    /// Receives `total` messages after a time without progress, and checks the memory.
+    pub(super) fn receive_rest(
+        &mut self,
+        rig: &Rig<'_>,
+        bufs: &[Buf],
+        total: usize,
+        memory: Growth,
+    ) -> Outcome {
+        let Growth { before, asleep, senders, grown_max } = memory;
+        let begin = Instant::now();
+        self.most = 0;
+        self.receive(rig, bufs, total)?;
+        let grown = self.most.saturating_sub(before);
+        rig.rank.figure(format_args!(
+            "grew by {asleep} bytes without progress, {grown} in all; {} MiB arrived in {:.2} s",
+            (total * bufs.first().map_or(0, Buf::len)) >> 20,
+            begin.elapsed().as_secs_f64()
+        ));
+        check!(asleep < RING * senders as u64, "grew by {asleep} bytes without progress");
+        check!(grown <= grown_max, "grew by {grown} bytes");
+        Ok(())
+    }
+
     /// Receives `total` messages and checks their order and both of their ends.
-    fn receive(&mut self, rig: &Rig<'_>, bufs: &[Buf], total: usize) -> Outcome {
+    pub(super) fn receive(&mut self, rig: &Rig<'_>, bufs: &[Buf], total: usize) -> Outcome {
         let any = u64::from(u32::MAX);
         let post =
             |at: usize, buf: Buf| rig.post(|| rig.ep.trecv(buf, sys::FI_ADDR_UNSPEC, 0, any, at));
@@ -161,18 +202,27 @@ impl Inbox {
 }
 
 /// Sender's view of its messages.
-struct Outbox<'a> {
+pub(super) struct Outbox<'a> {
     rig: &'a Rig<'a>,
     bufs: Vec<Buf>,
     /// Buffers of no message in progress.
     free: Vec<usize>,
-    posted: u64,
-    done: usize,
+    pub(super) posted: u64,
+    /// Number of completed messages.
+    pub(super) done: usize,
+    /// Number of posts that were refused.
+    pub(super) refused: u64,
 }
 
-impl Outbox<'_> {
+impl<'a> Outbox<'a> {
+    pub(super) fn new(rig: &'a Rig<'a>, len: usize) -> Outbox<'a> {
+        let bufs: Vec<Buf> = (0..RECEIVES).map(|_| Buf::pattern(len, 1)).collect();
+        let free = (0..bufs.len()).collect();
+        Outbox { rig, bufs, free, posted: 0, done: 0, refused: 0 }
+    }
+
     /// Posts what the provider takes, of at most `most` messages, and takes completions.
-    fn step(&mut self, most: u64) -> Outcome {
+    pub(super) fn step(&mut self, most: u64) -> Outcome {
         let rig = self.rig;
         rig.pump()?;
         while let Some(done) = rig.tx.take() {
@@ -188,7 +238,10 @@ impl Outbox<'_> {
             buf.store_u64(self.len() - 8, !self.posted);
             match rig.ep.tsend(*buf, rig.to(0), rig.rank.index as u64, SEND + at) {
                 Ok(()) => self.free.truncate(self.free.len() - 1),
-                Err(Errno::EAGAIN) => break,
+                Err(Errno::EAGAIN) => {
+                    self.refused += 1;
+                    break;
+                }
                 Err(e) => return Err(e.into()),
             }
             self.posted += 1;
@@ -201,13 +254,34 @@ impl Outbox<'_> {
     }
 
     /// Sends until `most` messages are posted and complete.
-    fn finish(&mut self, most: u64) -> Outcome {
+    pub(super) fn finish(&mut self, most: u64) -> Outcome {
         while self.free.len() < self.bufs.len() || self.posted < most {
             self.step(most)?;
             std::thread::yield_now();
         }
         Ok(())
     }
+
+    /// Sends until nothing completes for a while, and `most` messages at most. Returns the number
+    /// that were complete then.
+    pub(super) fn send_until_stopped(&mut self, most: u64) -> Outcome<usize> {
+        let (mut seen, mut since) = (self.done, Instant::now());
+        while since.elapsed() < STOPPED {
+            self.step(most)?;
+            if self.done != seen {
+                (seen, since) = (self.done, Instant::now());
+            }
+            std::thread::yield_now();
+        }
+        check!(self.posted < most, "nothing stopped the sender");
+        Ok(seen)
+    }
+}
+
+/// Checks the number of bytes that were complete before the receiver took any.
+pub(super) fn check_taken(taken: usize) -> Outcome {
+    check!(taken <= TAKEN_MAX, "{taken} bytes were complete before the receiver took any");
+    Ok(())
 }
 
 /// Length in bytes and number of messages without a receive.
@@ -253,27 +327,17 @@ fn without_receives(rank: &Rank) -> Outcome {
 
 fn sender(rig: &Rig<'_>, len: usize, count: usize) -> Outcome {
     let rank = rig.rank;
-    let bufs: Vec<Buf> = (0..RECEIVES).map(|_| Buf::pattern(len, 1)).collect();
-    let free = (0..bufs.len()).collect();
-    let mut outbox = Outbox { rig, bufs, free, posted: 0, done: 0 };
+    let mut outbox = Outbox::new(rig, len);
     let first = warm_up(len) as u64;
     outbox.finish(first)?;
     let partner = [None, Some(3), None, Some(1)].get(rank.index).copied().flatten();
-    let quiet = partner.map(|other| talk(rig, other)).transpose()?;
+    let quiet = partner.map(|other| talk(rig, other, QUICK)).transpose()?;
     absent(rank)?;
     absent(rank)?;
     rank.step("sending until the receiver stops it");
     let (all, begin) = (first + count as u64, outbox.done);
-    let (mut seen, mut since) = (outbox.done, Instant::now());
-    while since.elapsed() < STOPPED {
-        outbox.step(all)?;
-        if outbox.done != seen {
-            (seen, since) = (outbox.done, Instant::now());
-        }
-        std::thread::yield_now();
-    }
-    check!(outbox.posted < all, "nothing stopped the sender");
-    let stopped = partner.map(|other| talk_often(rig, other)).transpose()?;
+    let seen = outbox.send_until_stopped(all)?;
+    let stopped = partner.map(|other| talk_often(rig, other, QUICK)).transpose()?;
     rank.barrier(&mut || {
         std::thread::sleep(Duration::from_millis(2));
         outbox.step(all)
@@ -282,7 +346,7 @@ fn sender(rig: &Rig<'_>, len: usize, count: usize) -> Outcome {
     rank.figure(format_args!(
         "stopped after {taken} bytes; round trips {quiet:?} then {stopped:?}"
     ));
-    check!(taken <= TAKEN_MAX, "{taken} bytes were complete before the receiver took any");
+    check_taken(taken)?;
     if let (Some(quiet), Some(stopped)) = (quiet, stopped) {
         check!(stopped <= SLOWER_MAX * quiet, "{stopped:?} a round trip, {quiet:?} before");
     }
@@ -293,24 +357,23 @@ fn sender(rig: &Rig<'_>, len: usize, count: usize) -> Outcome {
 
 /// Returns the memory of this process in bytes without the pages of files. Some of these may be
 /// touched for the first time at any moment.
-fn held_memory() -> Outcome<u64> {
+pub(super) fn held_memory() -> Outcome<u64> {
     Ok(sandbox::memory("RssAnon:")? + sandbox::memory("RssShmem:")?)
 }
 
 /// Returns the shortest result of several talks with another sender at intervals. Other programs
 /// may slow some of them.
-fn talk_often(rig: &Rig<'_>, other: usize) -> Outcome<Duration> {
+pub(super) fn talk_often(rig: &Rig<'_>, other: usize, part: usize) -> Outcome<Duration> {
     let mut shortest = Duration::MAX;
     for _ in 0..TALKS {
-        shortest = shortest.min(talk(rig, other)?);
+        shortest = shortest.min(talk(rig, other, part)?);
         std::thread::sleep(PAUSE);
     }
     Ok(shortest)
 }
 
-/// Returns the duration that a hundredth of the round trips with another sender do not exceed.
-/// Where other programs share the processors, most round trips wait for a processor.
-fn talk(rig: &Rig<'_>, other: usize) -> Outcome<Duration> {
+/// Returns the duration that one in `part` of the round trips with another rank do not exceed.
+fn talk(rig: &Rig<'_>, other: usize, part: usize) -> Outcome<Duration> {
     let (from, to) = (Buf::new(8), Buf::new(8));
     let round_trip = || {
         let send = || rig.post(|| rig.ep.tinject(from, rig.to(other), TALK));
@@ -330,5 +393,5 @@ fn talk(rig: &Rig<'_>, other: usize) -> Outcome<Duration> {
         *time = begin.elapsed();
     }
     times.sort_unstable();
-    times.get(ROUNDS / 100).copied().ok_or_else(|| Fail::here("no round trip"))
+    times.get(ROUNDS / part).copied().ok_or_else(|| Fail::here("no round trip"))
 }

@@ -35,6 +35,7 @@ mod driver_exit;
 mod ep;
 mod eq;
 mod fence;
+mod five_hosts;
 mod flood;
 mod flow;
 mod fork;
@@ -165,6 +166,7 @@ const AREAS: &[&[Case]] = &[
     death_windows::CASES,
     flood::CASES,
     flow::CASES,
+    five_hosts::CASES,
     coll_death::CASES,
     closing::CASES,
     hosts::CASES,

@@ -6,9 +6,12 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use scif_fabtests::fi::hold_to_errno;
+use scif_fabtests::harness::cpus::{pin, two_cpus};
 use scif_fabtests::harness::output::print_line;
 use scif_fabtests::prelude::*;
 
+use super::hosts;
 use super::rma::{REMOTE, from};
 
 pub(crate) const CASES: &[Case] = &[
@@ -173,57 +176,134 @@ const MESSAGE: usize = 2000;
 /// Number of endpoints of a process with idle ones, without another number in `CONFORMANCE_PEERS`:
 /// each poll of such a process looks at all of them.
 const EACH: usize = 32;
-/// Growth limit in bytes of the hub's memory for each idle peer on another host: 24 KiB, and the 28
-/// that `tcp` of libfabric 2.5.1 keeps for itself (by this case with `--prov tcp`).
-const IDLE_MAX: u64 = (24 + 28) << 10;
+/// Growth limit in bytes of the hub's memory for each idle peer, without the memory that the
+/// network's provider keeps for a peer.
+const IDLE_MAX: u64 = 24 << 10;
 /// Time after which the memory of connections without messages is released.
 const RELEASED: Duration = Duration::from_millis(1500);
-/// Number of round trips of which the median is taken.
-const ROUND_TRIPS: usize = 2000;
+/// Rank with the connections to idle endpoints.
+const HUB: usize = 0;
+/// Rank on the other host that talks to the hub.
+const PARTNER: usize = 1;
+/// Rank on the host of the hub without connections to idle endpoints.
+const ALONE: usize = 2;
+/// Rank on the host of the hub with as many connections of the network's provider alone.
+const BARE_HUB: usize = 4;
+/// Number of times that the hub talks, and the rank without idle peers.
+const BLOCKS: usize = 40;
+/// Number of round trips each time.
+const ROUND_TRIPS: usize = 50;
+/// Maximum median of round trips with idle peers, as a multiple of that without.
+const SLOWER_MAX: f64 = 1.05;
 
-/// Tests that peers that have filled their rings once leave little memory. The ranks with odd
-/// numbers above 1 have the endpoints, and all of them exchange messages with rank 0.
+/// Tests that peers that have filled their rings once leave little memory, and do not slow a live
+/// pair. The ranks with odd numbers above 1 have the endpoints. All of them exchange messages with
+/// the hub, and then, over a network, with a hub of the network's provider.
 fn idle(rank: &Rank) -> Outcome {
     let each = std::env::var("CONFORMANCE_PEERS").ok().and_then(|count| count.parse().ok());
     let each: usize = each.unwrap_or(EACH);
+    if hosts::network().is_some() {
+        // The network's provider may change errno.
+        hold_to_errno(false);
+    }
     let rig = Rig::open(rank, &Spec::messages(false))?;
-    let before = round_trip(&rig)?;
-    let eps: Vec<Arc<Ep>> = match rank.index {
-        1 => Vec::new(),
-        even if even % 2 == 0 => Vec::new(),
-        _ => (0..each).map(|_| another(&rig)).collect::<Outcome<_>>()?,
+    let (grown, _eps) = growth(&rig, HUB, each)?;
+    let Some(net) = hosts::network().filter(|_| rank.target.prov == "scif") else {
+        print_figures(rank, &format!("{} peers: {grown} bytes each", PROCESSES * each));
+        check!(rank.index != HUB || grown <= IDLE_MAX, "{grown} bytes a peer");
+        return rig.barrier();
     };
+    let ratio = slowdown(&rig)?;
+    let mut bare_rank = rank.with_seed(rank.target.seed)?;
+    bare_rank.target.prov = net;
+    let bare_rig = Rig::open(&bare_rank, &Spec::messages(false))?;
+    let (bare, _bare_eps) = growth(&bare_rig, BARE_HUB, each)?;
+    let parts = bare_rig.exchange(&bare.to_le_bytes())?;
+    let bare = parts.get(BARE_HUB).and_then(|bytes| bytes.as_slice().try_into().ok());
+    let bare = u64::from_le_bytes(bare.ok_or_else(|| Fail::here("no growth"))?);
+    let figures = format!(
+        "{} peers: {grown} bytes each, {bare} of the network alone; latency {ratio:.3} of that \
+         without them",
+        PROCESSES * each
+    );
+    print_figures(rank, &figures);
+    if rank.index == HUB {
+        check!(grown <= bare + IDLE_MAX, "{figures}");
+        check!(ratio <= SLOWER_MAX, "{figures}");
+    }
+    bare_rig.barrier()?;
+    rig.barrier()
+}
+
+fn print_figures(rank: &Rank, figures: &str) {
+    if rank.index == HUB {
+        print_line(figures);
+        rank.figure(figures);
+    }
+}
+
+/// Connects many endpoints with those of the rank `hub`, each of which exchanges messages with it.
+/// Returns the growth of the memory of this rank for each of them, and its own ones.
+fn growth(rig: &Rig<'_>, hub: usize, each: usize) -> Outcome<(u64, Vec<Arc<Ep>>)> {
+    let has_endpoints = rig.rank.index % 2 == 1 && rig.rank.index != PARTNER;
+    let count = if has_endpoints { each } else { 0 };
+    let eps: Vec<Arc<Ep>> = (0..count).map(|_| another(rig)).collect::<Outcome<_>>()?;
     let names: Vec<Vec<u8>> = eps.iter().map(|ep| ep.name()).collect::<Result<_, _>>()?;
     let names = rig.exchange(&names.concat())?;
     let mut peers = Vec::new();
-    for names in names.iter().filter(|names| rank.index == 0 && !names.is_empty()) {
+    for names in names.iter().filter(|names| rig.rank.index == hub && !names.is_empty()) {
         let (count, addresses) = rig.av.insert_many(names, each, 0)?;
         check_eq!(count, each);
         peers.push(addresses);
     }
     // Buffers that all connections share have their size after the first half.
     let half = each / 2;
-    exchange_with_all(&rig, &eps, &peers, 0..half)?;
-    let memory = memory_at_rest(&rig)?;
-    exchange_with_all(&rig, &eps, &peers, half..each)?;
-    let grown = memory_at_rest(&rig)?.saturating_sub(memory) / (PROCESSES * (each - half)) as u64;
-    let after = round_trip(&rig)?;
-    if rank.index == 0 {
-        let count = PROCESSES * each;
-        let line =
-            format!("{count} peers: {grown} bytes each; {before:?} before, {after:?} with them");
-        print_line(&line);
-        check!(grown <= IDLE_MAX, "{grown} bytes a peer");
+    exchange_with_all(rig, hub, (&eps, &peers), 0..half)?;
+    let memory = memory_at_rest(rig, hub)?;
+    exchange_with_all(rig, hub, (&eps, &peers), half..each)?;
+    let grown = memory_at_rest(rig, hub)?.saturating_sub(memory);
+    Ok((grown / (PROCESSES * (each - half)) as u64, eps))
+}
+
+/// Returns the latency of the hub, which has idle peers, as a multiple of that of a rank without.
+/// Both talk to one rank in turns.
+fn slowdown(rig: &Rig<'_>) -> Outcome<f64> {
+    let [first, second] = two_cpus()?;
+    let index = rig.rank.index;
+    match index {
+        HUB | ALONE => pin(first)?,
+        PARTNER => pin(second)?,
+        _ => {}
     }
-    rig.barrier()
+    let mut medians = Vec::new();
+    for block in 0..BLOCKS {
+        let order = if block % 2 == 0 { [HUB, ALONE] } else { [ALONE, HUB] };
+        for rank in order {
+            if index == rank || index == PARTNER {
+                let median = round_trip(rig, if index == PARTNER { rank } else { PARTNER })?;
+                medians.extend(median.as_secs_f64().to_le_bytes());
+            }
+            asleep(rig)?;
+        }
+    }
+    let parts = rig.exchange(&medians)?;
+    let of = |rank: usize| -> Vec<f64> {
+        let words = parts.get(rank).map_or(&[][..], Vec::as_slice).chunks_exact(8);
+        words.filter_map(|word| word.try_into().ok()).map(f64::from_le_bytes).collect()
+    };
+    let pairs = of(HUB).into_iter().zip(of(ALONE));
+    let mut ratios: Vec<f64> = pairs.map(|(hub, alone)| hub / alone).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    check_eq!(ratios.len(), BLOCKS);
+    ratios.get(BLOCKS / 2).copied().ok_or_else(|| Fail::here("no round trip"))
 }
 
 /// Exchanges messages between the hub, which has the addresses `peers` by process, and some of the
 /// endpoints of each process.
 fn exchange_with_all(
     rig: &Rig<'_>,
-    eps: &[Arc<Ep>],
-    peers: &[Vec<u64>],
+    hub: usize,
+    (eps, peers): (&[Arc<Ep>], &[Vec<u64>]),
     some: Range<usize>,
 ) -> Outcome {
     for at in some {
@@ -235,7 +315,7 @@ fn exchange_with_all(
             send_all(rig, &rig.ep, to)?;
         }
         if let Some(ep) = eps.get(at) {
-            send_all(rig, ep, rig.to(0))?;
+            send_all(rig, ep, rig.to(hub))?;
             receive_all(rig, ep)?;
         }
     }
@@ -244,9 +324,9 @@ fn exchange_with_all(
 
 /// Returns the memory of this process once the connections of the hub rest: its polls release them,
 /// and all other ranks sleep meanwhile.
-fn memory_at_rest(rig: &Rig<'_>) -> Outcome<u64> {
+fn memory_at_rest(rig: &Rig<'_>, hub: usize) -> Outcome<u64> {
     rig.barrier()?;
-    if rig.rank.index == 0 {
+    if rig.rank.index == hub {
         let end = Instant::now() + RELEASED;
         rig.wait("the rest of all connections", || Ok((Instant::now() > end).then_some(())))?;
         // Each look at the connections takes 256 polls.
@@ -277,24 +357,23 @@ fn another(rig: &Rig<'_>) -> Outcome<Arc<Ep>> {
     Ok(ep)
 }
 
-/// Returns the median of round trips between the first endpoints of ranks 0 and 1.
-fn round_trip(rig: &Rig<'_>) -> Outcome<Duration> {
+/// Returns the median of round trips with the first endpoint of another rank.
+fn round_trip(rig: &Rig<'_>, other: usize) -> Outcome<Duration> {
     let (from, into) = (Buf::new(8), Buf::new(8));
     let mut times = vec![Duration::ZERO; ROUND_TRIPS];
-    for time in times.iter_mut().filter(|_| rig.rank.index < 2) {
+    for time in &mut times {
         let begin = Instant::now();
         rig.post(|| rig.ep.recv(into, sys::FI_ADDR_UNSPEC, 1))?;
-        if rig.rank.index == 0 {
-            rig.post(|| rig.ep.send(from, rig.to(1), 2))?;
+        if rig.rank.index == PARTNER {
             rig.next(&rig.rx)?;
+            rig.post(|| rig.ep.send(from, rig.to(other), 2))?;
         } else {
+            rig.post(|| rig.ep.send(from, rig.to(other), 2))?;
             rig.next(&rig.rx)?;
-            rig.post(|| rig.ep.send(from, rig.to(0), 2))?;
         }
         rig.next(&rig.tx)?;
         *time = begin.elapsed();
     }
-    asleep(rig)?;
     times.sort_unstable();
     times.get(ROUND_TRIPS / 2).copied().ok_or_else(|| Fail::here("no round trip"))
 }

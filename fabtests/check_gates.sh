@@ -369,9 +369,13 @@ hosts() {
     cases_of "conformance: a sample" hosts-sample fabtests/net/suites.sh "${HOSTS_SAMPLE[@]}"
     HOSTS_COUNT=3 cases_of "conformance: a sample of collectives, three hosts" hosts-collectives \
         fabtests/net/suites.sh coll/five coll/many_groups coll_death/
+    CONFORMANCE_MIB=64 HOSTS_PLACES="1 2 3 4 5 1 1" cases_of \
+        "conformance: a stopped receiver and four hosts" hosts-five \
+        fabtests/net/suites.sh five_hosts/
 }
-HOSTS_SAMPLE=(any_source/ msg/send tagged/directed peek/source peek/claim rma/write rma/read
-    atomic/base atomic_shared/ order/small cntr/rma fence/ hosts/ fork/child_exits)
+HOSTS_SAMPLE=(any_source/ sleepers/sread msg/send tagged/directed peek/source peek/claim
+    rma/write rma/read atomic/base atomic_shared/ order/small cntr/rma fence/ hosts/
+    fork/child_exits)
 
 hosts_suites() {
     gate "suites between two hosts"

@@ -20,7 +20,7 @@ set -u -o pipefail
 AREAS=(msg/ tagged/ peek/ match/ any_source/ multi_recv/ rma/ coop_rma/ large_rma/ bad_rma/ atomic/
     atomic_shared/ order/ cntr/ fence/ av/ ep/ mr/ peer/ leaks/ flow/ sleepers/ wait/ waitobj/
     progress_auto/ restart/ death_time/ death/sending_64k death/asleep_in_the_queue coll/
-    coll_death/ hosts/ scalable/ fork/ closing/ transient_peers/ many_peers/idle cm/ connected/
+    coll_death/ hosts/ scalable/ fork/ closing/ transient_peers/ cm/ connected/
     shared/connected_ kinds/connected_)
 # Areas for libfabric 1.17, whose processes start more slowly.
 AREAS_NET=(msg/ tagged/ peek/ any_source/ rma/ large_rma/ atomic/ atomic_shared/ order/ coll/
@@ -32,6 +32,12 @@ AREAS_KEY=(msg/ any_source/ order/ coll/ coll_death/ restart/after_closing death
 SILENT=(death_time/computing death_time/stopped)
 # Areas of collectives, for three hosts.
 COLLECTIVES=(coll/ coll_death/)
+# Cases of a receiver and four senders, each on a host of its own, and two ranks on the receiver's.
+FIVE_HOSTS=(five_hosts/)
+FIVE_HOSTS_PLACES="1 2 3 4 5 1 1"
+# Cases of idle peers, and the number of these in each of three processes: a thousand.
+IDLE=(many_peers/idle)
+IDLE_EACH=334
 # Cases under memcheck.
 MEMCHECKED=(hosts/names hosts/equal_hashes)
 # Sets of libfabric's suite.
@@ -46,7 +52,7 @@ if ! hosts_possible; then
     verdict
     exit
 fi
-hosts_up 3 || die "suites.sh: the hosts cannot be set up"
+hosts_up 5 || die "suites.sh: the hosts cannot be set up"
 export HOSTS_RUN
 
 # conformance LIBRARY_DIRECTORY NET [CASES...]: HOSTS_COUNT is the number of hosts.
@@ -108,6 +114,14 @@ else
         conformance "$(wheel_libfabric)" tcp "${COLLECTIVES[@]}"
     HOSTS_COUNT=3 cases_of "collectives of three hosts over net of Debian" net-collectives-net \
         conformance "$(debian_libfabric)" net "${COLLECTIVES[@]}"
+    HOSTS_PLACES=$FIVE_HOSTS_PLACES cases_of "a stopped receiver and four hosts over tcp" \
+        net-five-hosts-tcp conformance "$(wheel_libfabric)" tcp "${FIVE_HOSTS[@]}"
+    HOSTS_PLACES=$FIVE_HOSTS_PLACES cases_of "a stopped receiver and four hosts over net" \
+        net-five-hosts-net conformance "$(debian_libfabric)" net "${FIVE_HOSTS[@]}"
+    CONFORMANCE_PEERS=$IDLE_EACH cases_of "a thousand idle peers over tcp" net-idle-tcp \
+        conformance "$(wheel_libfabric)" tcp "${IDLE[@]}"
+    CONFORMANCE_PEERS=$IDLE_EACH cases_of "a thousand idle peers over net of Debian" net-idle-net \
+        conformance "$(debian_libfabric)" net "${IDLE[@]}"
     # The directory decides the hash of a host.
     mkdir "$HOSTS_RUN/shared"
     SCIF_RUNTIME_DIR=$HOSTS_RUN/shared cases_of "hosts of equal hashes over tcp" net-equal-hashes \

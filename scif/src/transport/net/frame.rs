@@ -19,7 +19,7 @@ use crate::error::Refusal;
 
 /// Version of messages. A peer with another one is refused. All versions have the same
 /// [`FrameHead`], the same kinds of greetings and refusals, and the same first bytes of a greeting.
-pub(super) const VERSION: u16 = 6;
+pub(super) const VERSION: u16 = 7;
 /// First bytes of a greeting.
 const MAGIC: [u8; 4] = *b"ScNe";
 /// Number in a greeting that shows the byte order of its sender.

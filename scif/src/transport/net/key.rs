@@ -50,6 +50,8 @@ pub(super) struct Claim {
     pub(super) token: u64,
     /// Name of the side that opens the connection.
     pub(super) opener: SocketAddrV4,
+    /// Name of the side that accepts it, so that no other process can pass the proof on.
+    pub(super) acceptor: SocketAddrV4,
     /// Life of the side that accepts it.
     pub(super) nonce: u64,
 }
@@ -83,8 +85,10 @@ fn digest(key: JobKey, side: Side, claim: &Claim) -> HMAC {
     digest.update([u8::from(side == Side::Opener)]);
     digest.update(claim.token.to_le_bytes());
     digest.update(claim.nonce.to_le_bytes());
-    digest.update(claim.opener.ip().octets());
-    digest.update(claim.opener.port().to_le_bytes());
+    for name in [claim.opener, claim.acceptor] {
+        digest.update(name.ip().octets());
+        digest.update(name.port().to_le_bytes());
+    }
     digest
 }
 
@@ -99,16 +103,17 @@ pub(super) enum KeyCheck {
     Different(&'static str),
 }
 
-/// Key of this side, and its nonce.
+/// Key of this side, its name and its nonce.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OwnKey {
     key: Option<JobKey>,
+    name: SocketAddrV4,
     pub(super) nonce: u64,
 }
 
 impl OwnKey {
-    pub(super) fn new(key: Option<JobKey>, random: u64) -> OwnKey {
-        OwnKey { key, nonce: random.max(NO_NONCE + 1) }
+    pub(super) fn new(key: Option<JobKey>, name: SocketAddrV4, random: u64) -> OwnKey {
+        OwnKey { key, name, nonce: random.max(NO_NONCE + 1) }
     }
 
     /// Whether connections need proofs.
@@ -129,7 +134,7 @@ impl OwnKey {
             (Some(_), None) => return KeyCheck::Different("it has none, this process has one"),
             (Some(key), Some(proof)) => (key, proof),
         };
-        let claim = Claim { token, opener, nonce: proof.nonce.get() };
+        let claim = Claim { token, opener, acceptor: self.name, nonce: proof.nonce.get() };
         if !proof.is_valid(key, Side::Opener, &claim) {
             KeyCheck::Different("it has another one than this process")
         } else if claim.nonce == self.nonce {
@@ -140,13 +145,15 @@ impl OwnKey {
     }
 
     /// Returns the proofs of a connection that this side opens; `None` without a key.
-    pub(super) fn of_opener(&self, token: u64, opener: SocketAddrV4) -> Option<StreamKey> {
-        StreamKey::new(self.key, Side::Opener, Claim { token, opener, nonce: NO_NONCE })
+    pub(super) fn of_opener(&self, token: u64, acceptor: SocketAddrV4) -> Option<StreamKey> {
+        let claim = Claim { token, opener: self.name, acceptor, nonce: NO_NONCE };
+        StreamKey::new(self.key, Side::Opener, claim)
     }
 
     /// Returns the proofs of a connection that this side accepts; `None` without a key.
     pub(super) fn of_acceptor(&self, token: u64, opener: SocketAddrV4) -> Option<StreamKey> {
-        StreamKey::new(self.key, Side::Acceptor, Claim { token, opener, nonce: self.nonce })
+        let claim = Claim { token, opener, acceptor: self.name, nonce: self.nonce };
+        StreamKey::new(self.key, Side::Acceptor, claim)
     }
 }
 
@@ -202,10 +209,14 @@ mod tests {
         SocketAddrV4::new([10, 1, 1, 1].into(), 4000)
     }
 
+    fn acceptor() -> SocketAddrV4 {
+        SocketAddrV4::new([10, 1, 1, 2].into(), 4000)
+    }
+
     #[test]
     fn no_text_is_no_key_and_no_text_of_a_key_is_shown() {
         assert_eq!(key(""), None);
-        assert!(!format!("{:?}", OwnKey::new(key("secret"), 1)).contains("secret"));
+        assert!(!format!("{:?}", OwnKey::new(key("secret"), opener(), 1)).contains("secret"));
     }
 
     #[test]
@@ -218,9 +229,9 @@ mod tests {
             (key("a"), key("b"), Some("another one")),
             (key("a"), key("a "), Some("another one")),
         ] {
-            let own = OwnKey::new(ours, 77);
-            let peer = OwnKey::new(theirs, 99);
-            let mut stream = peer.of_opener(5, opener());
+            let own = OwnKey::new(ours, acceptor(), 77);
+            let peer = OwnKey::new(theirs, opener(), 99);
+            let mut stream = peer.of_opener(5, acceptor());
             if let Some(stream) = &mut stream {
                 let first = own.check(5, opener(), Some(stream.proof()));
                 assert_ne!(first, KeyCheck::Same, "the nonce of the acceptor is unknown");
@@ -236,9 +247,10 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_of_one_connection_one_opener_one_life_and_one_side() {
-        let own = OwnKey::new(key("a"), 77);
-        let mut stream = own.of_opener(5, opener()).unwrap();
+    fn a_proof_is_of_one_connection_two_names_one_life_and_one_side() {
+        let own = OwnKey::new(key("a"), acceptor(), 77);
+        let peer = OwnKey::new(key("a"), opener(), 99);
+        let mut stream = peer.of_opener(5, acceptor()).unwrap();
         assert_eq!(own.check(5, opener(), Some(stream.proof())), KeyCheck::Challenge);
         assert!(stream.take_challenge(&own.nonce.to_le_bytes()));
         let proof = stream.proof();
@@ -247,7 +259,9 @@ mod tests {
         assert!(is_different(own.check(6, opener(), Some(proof))));
         let other = SocketAddrV4::new(*opener().ip(), 4001);
         assert!(is_different(own.check(5, other, Some(proof))));
-        let later = OwnKey::new(key("a"), 78);
+        let third = OwnKey::new(key("a"), other, 77);
+        assert!(is_different(third.check(5, opener(), Some(proof))), "passed on");
+        let later = OwnKey::new(key("a"), acceptor(), 78);
         assert_eq!(later.check(5, opener(), Some(proof)), KeyCheck::Challenge);
         let moved = KeyProof { nonce: 78.into(), ..proof };
         assert!(is_different(later.check(5, opener(), Some(moved))));
@@ -256,15 +270,17 @@ mod tests {
         assert!(stream.is_proved(answer.proof().as_bytes()));
         assert!(!stream.is_proved(proof.as_bytes()), "the opener's own proof");
         assert!(!stream.is_proved(&[]) && !stream.is_proved(&proof.as_bytes()[1..]));
-        let foreign = OwnKey::new(key("b"), 77).of_acceptor(5, opener()).unwrap();
-        assert!(!stream.is_proved(foreign.proof().as_bytes()));
+        for foreign in [OwnKey::new(key("b"), acceptor(), 77), third] {
+            let answer = foreign.of_acceptor(5, opener()).unwrap();
+            assert!(!stream.is_proved(answer.proof().as_bytes()));
+        }
     }
 
     #[test]
     fn challenges_are_answered_once_each_and_not_for_ever() {
-        let own = OwnKey::new(key("a"), 77);
-        assert!(!own.of_acceptor(5, opener()).unwrap().take_challenge(&[1; 8]));
-        let mut stream = own.of_opener(5, opener()).unwrap();
+        let own = OwnKey::new(key("a"), opener(), 77);
+        assert!(!own.of_acceptor(5, acceptor()).unwrap().take_challenge(&[1; 8]));
+        let mut stream = own.of_opener(5, acceptor()).unwrap();
         for bytes in [&[][..], &[1; 7], &[1; 9], &[0; 8]] {
             assert!(!stream.take_challenge(bytes), "{bytes:?}");
         }

@@ -375,3 +375,23 @@ fn a_process_that_follows_one_without_an_answer_is_greeted() {
     }
     assert!(b.accept(id(0)).is_some());
 }
+
+#[test]
+fn a_process_without_the_key_passes_on_no_proof_of_another() {
+    let net = NetDouble::default();
+    let (mut a, mut b) = (mux(&net, 1, "k"), mux(&net, 3, "k"));
+    let _impostor = net.end(name(2));
+    for _ in 0..4 {
+        match a.connect(there(2), id(0)) {
+            Ok(_) => panic!("the proof of another process"),
+            Err(Error::Again | Error::Rejected { .. }) => {}
+            Err(error) => panic!("{error}"),
+        }
+        let mut greetings = Vec::new();
+        net.change(name(2), |messages| greetings.extend(messages.drain(..)));
+        greetings.iter().for_each(|greeting| net.forge(name(3), greeting));
+        b.poll(&mut Vec::new());
+        a.poll(&mut Vec::new());
+        assert!(b.accept(id(0)).is_none());
+    }
+}

@@ -112,7 +112,7 @@ impl NetMux {
 
     fn begin(&mut self, dst: PortId, id: Option<ConnId>) -> Result<(u64, Arc<Mapping>)> {
         let token = new_token();
-        let key = self.table.key.of_opener(token, self.wire.name());
+        let key = self.table.key.of_opener(token, dst.network_name().ok_or(Error::Refused(dst))?);
         let mut stream = NetStream::new((token, dst), Side::Opener, self.table.limits, key)?;
         stream.id = id;
         let segment = Arc::clone(&stream.segment);
@@ -629,7 +629,7 @@ impl StreamTable {
             listed: Vec::new(),
             requests: VecDeque::new(),
             replies: StrayReplies::new(wire.provider()),
-            key: OwnKey::new(wire.key(), new_token()),
+            key: OwnKey::new(wire.key(), wire.name(), new_token()),
             pending: PendingConnects::new(),
             dead: DeadNames::default(),
             ready: Vec::new(),
@@ -734,8 +734,7 @@ impl StreamTable {
             return self.replies.push(name, token, answer);
         }
         if self.requests.len() >= BACKLOG {
-            let answer = FrameKind::Refusal(Refusal::Resources);
-            return self.replies.push(name, token, answer);
+            return self.replies.push(name, token, FrameKind::Refusal(Refusal::Resources));
         }
         let from = greeting.sender();
         self.replies.forget_refusal(name);

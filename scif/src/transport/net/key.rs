@@ -3,12 +3,14 @@
 //!
 //! Not about the messages that carry proofs (`frame`, `stream`). A proof is an HMAC-SHA-256 under
 //! the key. It is valid for one connection, by the token that the opener chose, and for one port
-//! that accepts, by its nonce, which is a random number. So no proof can be used again. The first
-//! greeting to a peer does not know its nonce. The peer answers it with a challenge.
+//! that accepts, by its nonce, which is a random number. The acceptor remembers the tokens of a
+//! nonce, so no proof can be used again. The first greeting to a peer does not know its nonce. The
+//! peer answers it with a challenge.
 
 use std::fmt;
 use std::net::SocketAddrV4;
 
+use foldhash::{HashSet, HashSetExt};
 use hmac_sha256::HMAC;
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -22,6 +24,9 @@ pub(super) const NONCE: usize = size_of::<U64>();
 /// Maximum number of challenges that an opener answers. Further ones are ignored, so that a peer
 /// cannot make it greet for ever.
 const CHALLENGES_MAX: u32 = 8;
+/// Number of connections after which an acceptor chooses another nonce. With a larger one it keeps
+/// more tokens. With a smaller one more openers are asked for another proof.
+const TOKENS_MAX: usize = 4096;
 /// First bytes of what a proof covers, so that the key has no other use.
 const PURPOSE: &[u8; 12] = b"scif network";
 
@@ -97,6 +102,8 @@ fn digest(key: JobKey, side: Side, claim: &Claim) -> HMAC {
 pub(super) enum KeyCheck {
     /// Both sides have one key, or none.
     Same,
+    /// The proof has opened a connection before.
+    Repeated,
     /// The opener has the key, and does not know the nonce of this side.
     Challenge,
     /// Difference, for the log.
@@ -104,16 +111,18 @@ pub(super) enum KeyCheck {
 }
 
 /// Key of this side, its name and its nonce.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct OwnKey {
     key: Option<JobKey>,
     name: SocketAddrV4,
     pub(super) nonce: u64,
+    /// Tokens of the connections that were accepted by proofs over the nonce.
+    accepted: HashSet<u64>,
 }
 
 impl OwnKey {
     pub(super) fn new(key: Option<JobKey>, name: SocketAddrV4, random: u64) -> OwnKey {
-        OwnKey { key, name, nonce: random.max(NO_NONCE + 1) }
+        OwnKey { key, name, nonce: random.max(NO_NONCE + 1), accepted: HashSet::new() }
     }
 
     /// Whether connections need proofs.
@@ -137,11 +146,26 @@ impl OwnKey {
         let claim = Claim { token, opener, acceptor: self.name, nonce: proof.nonce.get() };
         if !proof.is_valid(key, Side::Opener, &claim) {
             KeyCheck::Different("it has another one than this process")
-        } else if claim.nonce == self.nonce {
-            KeyCheck::Same
-        } else {
+        } else if claim.nonce != self.nonce {
             KeyCheck::Challenge
+        } else if self.accepted.contains(&token) {
+            KeyCheck::Repeated
+        } else {
+            KeyCheck::Same
         }
+    }
+
+    /// Notes that this side has accepted a connection, so that its proof is not valid again.
+    /// `random`: source of another nonce.
+    pub(super) fn note_accepted(&mut self, token: u64, random: impl FnOnce() -> u64) {
+        if self.key.is_none() {
+            return;
+        }
+        if self.accepted.len() >= TOKENS_MAX {
+            self.accepted.clear();
+            self.nonce = random().max(NO_NONCE + 1);
+        }
+        self.accepted.insert(token);
     }
 
     /// Returns the proofs of a connection that this side opens; `None` without a key.
@@ -241,7 +265,7 @@ mod tests {
             match own.check(5, opener(), proof) {
                 KeyCheck::Different(text) => assert!(word.is_some_and(|w| text.contains(w))),
                 KeyCheck::Same => assert_eq!(word, None),
-                KeyCheck::Challenge => panic!("a second challenge"),
+                KeyCheck::Challenge | KeyCheck::Repeated => panic!("not accepted"),
             }
         }
     }
@@ -274,6 +298,28 @@ mod tests {
             let answer = foreign.of_acceptor(5, opener()).unwrap();
             assert!(!stream.is_proved(answer.proof().as_bytes()));
         }
+    }
+
+    #[test]
+    fn a_proof_opens_one_connection_and_the_nonce_changes_before_it_is_forgotten() {
+        let mut own = OwnKey::new(key("a"), acceptor(), 77);
+        let proof = |token, nonce: u64| {
+            let mut stream = OwnKey::new(key("a"), opener(), 99).of_opener(token, acceptor());
+            assert!(stream.as_mut().unwrap().take_challenge(&nonce.to_le_bytes()));
+            stream.map(|stream| stream.proof())
+        };
+        for token in 1..=TOKENS_MAX as u64 {
+            assert_eq!(own.nonce, 77);
+            own.note_accepted(token, || 78);
+        }
+        assert_eq!(own.check(1, opener(), proof(1, 77)), KeyCheck::Repeated);
+        assert_eq!(own.check(0, opener(), proof(0, 77)), KeyCheck::Same);
+        own.note_accepted(0, || 78);
+        assert_eq!(own.check(1, opener(), proof(1, 77)), KeyCheck::Challenge);
+        assert_eq!(own.check(1, opener(), proof(1, 78)), KeyCheck::Same);
+        let mut open = OwnKey::new(None, acceptor(), 77);
+        open.note_accepted(1, || 78);
+        assert!(open.accepted.is_empty(), "without a key");
     }
 
     #[test]

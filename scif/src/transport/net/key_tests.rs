@@ -395,3 +395,27 @@ fn a_process_without_the_key_passes_on_no_proof_of_another() {
         assert!(b.accept(id(0)).is_none());
     }
 }
+
+#[test]
+fn a_greeting_of_a_connection_that_has_ended_opens_no_other() {
+    let net = NetDouble::default();
+    let (mut a, mut b) = (mux(&net, 1, "k"), mux(&net, 2, "k"));
+    let mut greetings = Vec::new();
+    for _ in 0..2 {
+        let _ = a.connect(there(2), id(0));
+        greetings.extend(waiting(&net, 2));
+        b.poll(&mut Vec::new());
+        a.poll(&mut Vec::new());
+    }
+    let token = b.accept(id(0)).unwrap().token;
+    a.poll(&mut Vec::new());
+    assert_eq!(a.connect(there(2), id(0)).unwrap().0, token);
+    a.close(token, CloseKind::Reset);
+    b.poll(&mut Vec::new());
+    assert!(matches!(change(&mut b, token), Some(LinkUpdate::Closed(Reason::Reset))));
+    a.poll(&mut Vec::new());
+    net.forge(name(2), &greetings[1]);
+    b.poll(&mut Vec::new());
+    assert!(b.accept(id(0)).is_none());
+    assert!(connect(&mut a, &mut b, there(2)).is_ok(), "a new one");
+}

@@ -746,6 +746,7 @@ impl StreamTable {
             Ok(mut stream) => {
                 stream.note_greeting(mark_of(rest).map_or(0, |(mark, _)| mark));
                 self.streams.insert(stream);
+                self.key.note_accepted(token, new_token);
                 self.requests.push_back(token);
             }
             Err(error) => {

@@ -112,6 +112,7 @@ impl StrayReplies {
         match key.check(token, name, proof) {
             KeyCheck::Same => None,
             KeyCheck::Challenge => Some(FrameKind::Challenge),
+            KeyCheck::Repeated => Some(FrameKind::Refusal(Refusal::Closed)),
             KeyCheck::Different(how) => {
                 let why = format_args!("FI_SCIF_NET_KEY: {how}. Set one value on all hosts");
                 self.log_refused(name, why);

@@ -25,7 +25,7 @@ TIER_2=(confined_wheel:115 ordinary_wheel:115 conformance_libkofi:115 ordinary_l
     loom_kofi:25 installation:450 pid_namespaces:35 hosts:320 packages:15 recipes:10
     conformance_driver:900 conformance_calls:500 conformance_mpss:900 conformance_device:900
     conformance_mpss_device:900 conformance_sisci:150 sisci_long:40
-    conformance_debian:620 ordinary_debian:620 hosts_suites:1500 hosts_mpi4py:900
+    conformance_debian:620 ordinary_debian:620 hosts_suites:1800 hosts_mpi4py:900
     pip_wheel:300 newcomer:400 debian_packages:300 docs:400 distcheck:450 debian_rust:400)
 
 case ${1:-} in

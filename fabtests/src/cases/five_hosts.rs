@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-2-Clause OR GPL-2.0-only
 //! Flow control among five hosts: a receiver that makes no progress for ten seconds stops the ranks
-//! of four other hosts. Its memory does not grow, and two other ranks of its host talk at full
-//! speed. Then everything arrives in order.
+//! of four other hosts. Its memory does not grow, and two other ranks of its host go on
+//! talking. Then everything arrives in order.
 //!
 //! Rank 0 receives, ranks 1 to 4 send, and ranks 5 and 6 talk. `CONFORMANCE_MIB` is the number of
 //! MiB of each sender, of which there are 1024 by default.

@@ -228,7 +228,7 @@ pub(crate) fn foreign_address(
             Subsys::Av,
             format_args!(
                 "{why}. On {host} scif has opened no network to other hosts: FI_SCIF_NET is \
-                 'none', or 'auto' and the launcher tells of no other host, as for a job that \
+                 'none', or 'auto' and the launcher names no other host, as for a job that \
                  starts ranks later. Set FI_SCIF_NET={network} on all hosts, or choose another \
                  provider (FI_PROVIDER). This process (user {user}) has {settings}"
             ),

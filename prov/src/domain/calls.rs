@@ -280,9 +280,6 @@ fn relay_others(st: &mut DomainState, ep: u32) {
 /// Whether endpoints of the domain other than `polled` soon send to other hosts. No descriptor of
 /// `polled` reports what they wait for.
 pub(crate) fn are_others_sending(st: &mut DomainState, polled: &[u32]) -> bool {
-    if st.eps.len() < 2 {
-        return false;
-    }
     let now = scif::now_ns();
     st.eps.iter().any(|(at, e)| !polled.contains(&at) && e.enabled && e.links.sock.is_sending(now))
 }

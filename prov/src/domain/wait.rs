@@ -153,8 +153,10 @@ pub(crate) fn try_wait(
 /// Whether an operation waits for which no peer sends a wake-up: a thread that sleeps on a
 /// descriptor has no timer.
 fn must_poll(st: &mut DomainState, target: Target) -> bool {
-    let polled = waits(st, target).map_or(Vec::new(), |waits| waits.endpoints().to_vec());
-    let mut must = calls::are_others_sending(st, &polled);
+    let mut must = st.eps.len() > 1 && {
+        let polled = waits(st, target).map_or(Vec::new(), |waits| waits.endpoints().to_vec());
+        calls::are_others_sending(st, &polled)
+    };
     each_ep(st, target, |st, ep| must |= calls::wants_poll(st, ep));
     must
 }

@@ -140,7 +140,7 @@ struct SocketPace {
     last_ns: u64,
     /// Nanoseconds from the last one to the next.
     every_ns: u64,
-    /// Time of the last look at the network that nothing suggested, in nanoseconds.
+    /// Time of the last look at the network without an expected message, in nanoseconds.
     looked_ns: u64,
     /// Whether endpoints of the domain that nobody polls may have to send to other hosts.
     is_relay_due: bool,

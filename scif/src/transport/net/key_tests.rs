@@ -210,17 +210,23 @@ fn a_refused_process_tries_again_later_and_a_valid_greeting_ends_that() {
     assert_eq!(a.connect(there(2), id(0)).unwrap_err(), Error::Again);
 }
 
+/// Sends both greetings of a connection from `a` to `b`, and returns them.
+fn greet(net: &NetDouble, a: &mut NetMux, b: &mut NetMux) -> Vec<Vec<u8>> {
+    let mut greetings = Vec::new();
+    for _ in 0..2 {
+        let _ = a.connect(there(2), id(0));
+        greetings.extend(waiting(net, 2));
+        b.poll(&mut Vec::new());
+        a.poll(&mut Vec::new());
+    }
+    greetings
+}
+
 #[test]
 fn a_greeting_of_a_former_connection_opens_no_other() {
     let net = NetDouble::default();
     let (mut a, mut b) = (mux(&net, 1, "k"), mux(&net, 2, "k"));
-    let mut greetings = Vec::new();
-    for _ in 0..2 {
-        let _ = a.connect(there(2), id(0));
-        greetings.extend(waiting(&net, 2));
-        b.poll(&mut Vec::new());
-        a.poll(&mut Vec::new());
-    }
+    let greetings = greet(&net, &mut a, &mut b);
     assert!(b.accept(id(0)).is_some());
     drop((a, b));
     let mut later = mux(&net, 2, "k");
@@ -400,13 +406,7 @@ fn a_process_without_the_key_passes_on_no_proof_of_another() {
 fn a_greeting_of_a_connection_that_has_ended_opens_no_other() {
     let net = NetDouble::default();
     let (mut a, mut b) = (mux(&net, 1, "k"), mux(&net, 2, "k"));
-    let mut greetings = Vec::new();
-    for _ in 0..2 {
-        let _ = a.connect(there(2), id(0));
-        greetings.extend(waiting(&net, 2));
-        b.poll(&mut Vec::new());
-        a.poll(&mut Vec::new());
-    }
+    let greetings = greet(&net, &mut a, &mut b);
     let token = b.accept(id(0)).unwrap().token;
     a.poll(&mut Vec::new());
     assert_eq!(a.connect(there(2), id(0)).unwrap().0, token);

@@ -344,7 +344,7 @@ impl NetMux {
         }
         let (has_ended, is_restless) = (stream.changes.end.is_some(), stream.is_restless());
         let is_over = stream.has_left() && (stream.is_finished() || has_ended);
-        // Who has ended it before has decided about the others.
+        // An end noted earlier has ended its twins too, or spared them.
         if was_open && has_ended {
             self.table.ready.push(token);
             self.table.end_twins(token);

@@ -2,8 +2,8 @@
 //! Connections of a port over a network, by their tokens.
 //!
 //! Not about their work (`mux`). A poll finds one connection several times in a row, so the place
-//! of the last one is kept. Connections with unsent records are listed, so that whoever looks for
-//! them need not visit all.
+//! of the last one is kept. Connections with unsent records are listed, so that a search
+//! for them visits no others.
 
 use foldhash::{HashMap, HashMapExt};
 
